@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Structs shared with Go. Each has a Go twin in pkg/maps/<map> (or pkg/monitor
+ * for events) that is checked against this object's BTF by a test and at start.
+ * Addresses and ports are in network byte order where the type says __be,
+ * everything else is in host byte order. No implicit padding.
+ */
+#pragma once
+#include <linux/types.h>
+
+enum direction { DIR_INGRESS = 0, DIR_EGRESS = 1 };
+
+#define FAMILY_V4 1
+#define FAMILY_V6 2
+
+/* weir_lxc: HASH. A local endpoint (or, flagged, an address of the node) by its address. */
+struct endpoint_key {
+	union {
+		__be32 ip4;
+		__be32 ip6[4];
+	};
+	__u8 family;
+	__u8 pad[3];
+};
+
+struct endpoint_info {
+	__u32 ifindex;         /* host side of the veth */
+	__u32 identity;        /* who */
+	__u32 prefix_identity; /* where; 0 if no prefix selector covers the address */
+	__u16 id;              /* endpoint id, index into weir_epconfig */
+	__u16 flags;
+	__u8 mac[6];           /* inside the pod */
+	__u8 pad1[2];
+	__u8 node_mac[6];      /* host side */
+	__u8 pad2[2];
+};
+
+/* weir_epconfig: ARRAY, BPF_F_MMAPABLE, by endpoint id. */
+struct endpoint_config {
+	__u64 policy;       /* low half: policy slot; high half: policy revision. Written in one aligned store. 0: nothing allowed */
+	__u64 first_packet; /* bpf_ktime_get_boot_ns of the first packet from the pod; written by the program */
+	__u32 flags;
+	__u32 pad;
+};
+
+/* inner map of weir_policy: LPM_TRIE. prefixlen counts the bits after itself:
+ * 40 any protocol, 48 any port, 48 + n for a port prefix of n bits. */
+struct policy_key {
+	__u32 prefixlen;
+	__u32 identity; /* 0: any peer */
+	__u8 direction;
+	__u8 protocol;
+	__be16 port;
+};
+
+struct policy_entry {
+	__u64 order;       /* precedence << 32 | ~rank: the bigger one decides */
+	__u32 rule;
+	__be16 proxy_port;
+	__u8 deny;
+	__u8 pad;
+};
+
+/* weir_ipcache: LPM_TRIE. prefixlen = 32 + bits of the address that count. */
+struct ipcache_key {
+	__u32 prefixlen;
+	__u8 family;
+	__u8 pad[3];
+	union {
+		__be32 ip4;
+		__be32 ip6[4];
+	};
+};
+
+struct ipcache_entry {
+	__u32 identity;
+	__u32 prefix_identity; /* 0 if none, or the same as identity for an outside address */
+};
+
+/* weir_ct4, weir_ct6: LRU_HASH. Both directions of a flow share one entry: the
+ * smaller address (then port) is side 0. An echo request carries its identifier
+ * as the requester's port and 0 as the responder's. */
+struct ct4_key {
+	__be32 addr[2];
+	__be16 port[2];
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+struct ct6_key {
+	__be32 addr[2][4];
+	__be16 port[2];
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+struct ct_entry {
+	__u64 packets;     /* both directions */
+	__u64 bytes;
+	__u32 expires;     /* seconds of CLOCK_BOOTTIME */
+	__u32 flags;       /* CT_* */
+	__u32 egress_revision;  /* policy revision of the initiator's endpoint; 0: not a local endpoint */
+	__u32 ingress_revision; /* policy revision of the responder's endpoint; 0: not a local endpoint */
+	__u32 egress_rule;
+	__u32 ingress_rule;
+};
+#define CT_INITIATOR_1   (1u << 0) /* side 1 opened the flow (else side 0) */
+#define CT_SEEN_REPLY    (1u << 1)
+#define CT_CLOSING_INIT  (1u << 2) /* FIN or RST seen from the initiator */
+#define CT_CLOSING_RESP  (1u << 3)
+#define CT_ESTABLISHED   (1u << 4) /* a TCP segment other than SYN was seen */
+
+/* weir_frag4, weir_frag6: LRU_HASH. Ports of a datagram's first fragment. */
+struct frag_key {
+	__be32 saddr[4];
+	__be32 daddr[4];
+	__be32 id;
+	__u8 protocol;
+	__u8 family;
+	__u8 pad[2];
+};
+
+struct frag_entry {
+	__be16 sport;
+	__be16 dport;
+};
+
+/* weir_metrics: PERCPU_ARRAY, index = reason << 1 | direction; reason 0 counts forwarded packets. */
+struct metrics_entry {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* weir_events: RINGBUF. One fixed record. */
+enum event_type { EVENT_DROP = 1, EVENT_VERDICT = 2 };
+
+struct event {
+	__u64 timestamp;   /* CLOCK_BOOTTIME, ns */
+	__u8 type;         /* enum event_type */
+	__u8 reason;       /* drop reason; 0 for an allow verdict */
+	__u8 direction;    /* enum direction */
+	__u8 family;       /* FAMILY_* ; 0 if the packet was not IP */
+	__u16 endpoint;    /* id of the endpoint whose policy or program decided */
+	__u8 protocol;
+	__u8 tcp_flags;
+	__be16 sport;      /* ICMP: type << 8 | code in dport, identifier in sport */
+	__be16 dport;
+	__u32 length;      /* bytes of the packet from the network header on */
+	__u32 src_identity;
+	__u32 dst_identity;
+	__u32 src_prefix_identity;
+	__u32 dst_prefix_identity;
+	__u32 rule;        /* number of the deciding rule; 0: none */
+	__u32 revision;    /* policy revision that decided */
+	__u32 ifindex;
+	__u32 pad;
+	__be32 saddr[4];   /* IPv4 in the first word */
+	__be32 daddr[4];
+};

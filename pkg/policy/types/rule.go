@@ -1,0 +1,214 @@
+package types
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/weirnet/weir/pkg/labels"
+	"github.com/weirnet/weir/pkg/types"
+)
+
+// Direction says at which end of a connection a rule applies. The values are
+// shared with C (enum direction in bpf/lib/types.h).
+type Direction uint8
+
+// A connection is judged twice: leaving its source, entering its destination.
+const (
+	Ingress Direction = 0
+	Egress  Direction = 1
+)
+
+// String prints "ingress" or "egress".
+func (d Direction) String() string {
+	if d == Ingress {
+		return "ingress"
+	}
+	return "egress"
+}
+
+// Verdict is what a rule or a policy says of a connection.
+type Verdict uint8
+
+// Deny is the zero value, so that what was never judged is denied.
+const (
+	Deny Verdict = iota
+	Allow
+)
+
+// String prints "allow" or "deny".
+func (v Verdict) String() string {
+	if v == Allow {
+		return "allow"
+	}
+	return "deny"
+}
+
+// RuleKind says what sort of statement a rule number stands for.
+type RuleKind uint8
+
+const (
+	// KindPolicy is a rule that a user wrote.
+	KindPolicy RuleKind = iota
+	// KindDefaultDeny denies because the listed policies isolate the pod in this direction.
+	KindDefaultDeny
+	// KindNotIsolated allows because no policy isolates the pod in this direction.
+	KindNotIsolated
+	// KindModeNever allows because enforcement is switched off.
+	KindModeNever
+	// KindModeAlways denies because enforcement is "always" and no rule allows.
+	KindModeAlways
+	// KindLocalNode allows the local node to reach its own pods.
+	KindLocalNode
+	// KindInit denies because the pod has no identity from its labels yet.
+	KindInit
+)
+
+// Section names the list of a policy that holds a rule.
+const (
+	SectionIngress     = "ingress"
+	SectionIngressDeny = "ingressDeny"
+	SectionEgress      = "egress"
+	SectionEgressDeny  = "egressDeny"
+)
+
+// Resource names the object that rules come from, and where it was read.
+type Resource struct {
+	Kind      string // "NetworkPolicy", "CiliumNetworkPolicy", ...
+	Namespace string // empty for clusterwide kinds
+	Name      string
+	File      string // path as the source gave it; empty where the object came without a file
+	Line      int    // first line of the object in File, from 1; 0 unknown
+}
+
+// ID is the resource's key in the repository: kind/namespace/name.
+func (r Resource) ID() string { return r.Kind + "/" + r.Namespace + "/" + r.Name }
+
+// String prints "kind namespace/name", or "kind name" for a clusterwide kind.
+func (r Resource) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Compare orders resources by kind, namespace and name: the order that breaks
+// ties between rules of equal precedence.
+func (r Resource) Compare(o Resource) int {
+	return cmp.Or(cmp.Compare(r.Kind, o.Kind), cmp.Compare(r.Namespace, o.Namespace), cmp.Compare(r.Name, o.Name))
+}
+
+// RuleRef names one rule so that a person can find it.
+type RuleRef struct {
+	Kind     RuleKind
+	Resource Resource   // of KindPolicy
+	Section  string     // one of the Section constants
+	Index    int        // position in the section, from 0
+	Line     int        // first line of the rule in Resource.File; 0 unknown
+	Isolated []Resource // of KindDefaultDeny: the policies that isolate, sorted
+}
+
+// Compare orders rules by resource, section and index; rules without a
+// resource come after those with one.
+func (r RuleRef) Compare(o RuleRef) int {
+	return cmp.Or(cmp.Compare(r.Kind, o.Kind), r.Resource.Compare(o.Resource),
+		cmp.Compare(r.Section, o.Section), cmp.Compare(r.Index, o.Index))
+}
+
+// String prints one line for people: the policy, the rule and its place.
+func (r RuleRef) String() string {
+	switch r.Kind {
+	case KindPolicy:
+		s := fmt.Sprintf("%s %s[%d]", r.Resource, r.Section, r.Index)
+		if r.Resource.File != "" {
+			line := r.Line
+			if line == 0 {
+				line = r.Resource.Line
+			}
+			s += fmt.Sprintf(" (%s:%d)", r.Resource.File, line)
+		}
+		return s
+	case KindDefaultDeny:
+		names := make([]string, len(r.Isolated))
+		for i, p := range r.Isolated {
+			names[i] = p.String()
+			if p.File != "" {
+				names[i] += fmt.Sprintf(" (%s:%d)", p.File, p.Line)
+			}
+		}
+		return "default deny, because the pod is selected by " + strings.Join(names, ", ")
+	case KindNotIsolated:
+		return "no policy selects the pod in this direction"
+	case KindModeNever:
+		return "enforcement mode never"
+	case KindModeAlways:
+		return "enforcement mode always, and no rule allows"
+	case KindLocalNode:
+		return "the local node may always reach its pods"
+	case KindInit:
+		return "the pod has no identity from its labels yet"
+	}
+	return fmt.Sprintf("rule kind %d", r.Kind)
+}
+
+// RuleID is a rule's number in map entries, conntrack entries and events.
+// 0 means "no rule": nothing in the map matched.
+type RuleID uint32
+
+// Peer selects the other end of a connection. Exactly one of the fields
+// Labels, CIDR and Entity is set.
+type Peer struct {
+	// Labels selects by identity (who). An empty selector matches every
+	// identity; the dialect adds the namespace requirement.
+	Labels *labels.Selector
+	// CIDR selects by address (where).
+	CIDR *CIDRPeer
+	// Entity is "all": every peer, known or not, both families.
+	// Other entities are translated to Labels.
+	Entity string
+}
+
+// EntityAll is the only entity that is not a label selector.
+const EntityAll = "all"
+
+// CIDRPeer selects addresses inside Prefix and outside every Except.
+type CIDRPeer struct {
+	Prefix netip.Prefix
+	Except []netip.Prefix // each inside Prefix, same family
+	// Pods says that the block also matches addresses of pods and nodes, as a
+	// Kubernetes ipBlock does and a CiliumNetworkPolicy CIDR does not.
+	Pods bool
+}
+
+// Port selects destination ports.
+type Port struct {
+	Proto types.Proto // ProtoAny matches every protocol, then Port and Name are unset
+	Port  uint16      // first port; 0 with an empty Name means all ports of Proto
+	End   uint16      // last port, inclusive; 0 means Port alone
+	Name  string      // named port of the destination pod, resolved per pod and protocol
+}
+
+// Rule is one statement about one direction.
+type Rule struct {
+	Ref       RuleRef
+	Direction Direction
+	Verdict   Verdict
+	Peers     []Peer // nil: anybody; empty: nobody
+	Ports     []Port // nil: every port of every protocol; empty: none
+	// Precedence orders rules of different strength; of equal ones a deny wins
+	// over an allow. Zero is the ordinary level. Tiers of later issues use it.
+	Tier     uint8
+	Priority uint16
+}
+
+// Policy is one object after translation.
+type Policy struct {
+	Resource Resource
+	// Subject selects the pods that the policy governs.
+	Subject labels.Selector
+	// IsolatesIngress and IsolatesEgress turn on default deny for the subjects.
+	IsolatesIngress bool
+	IsolatesEgress  bool
+	Rules           []Rule
+}
