@@ -1,0 +1,3 @@
+package cell
+
+import _ "example.com/m/x/cell"

@@ -1,0 +1,3 @@
+package daemon
+
+import _ "example.com/m/x/cell"

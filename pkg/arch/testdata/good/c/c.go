@@ -1,0 +1,5 @@
+package c
+
+import _ "example.com/m/b"
+
+import _ "example.com/m/a"

@@ -1,0 +1,5 @@
+package a
+
+import _ "example.com/m/b"
+
+import _ "example.com/m/pkg/bpf"

@@ -1,0 +1,3 @@
+package cmd
+
+import _ "example.com/m/cli"

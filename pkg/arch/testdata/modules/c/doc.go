@@ -1,0 +1,12 @@
+// Package c is part of a small tree that breaks one rule.
+//
+// # What
+//
+// # Neighbours
+//
+// # Rules
+//
+// # After a restart
+//
+// # Try it
+package c

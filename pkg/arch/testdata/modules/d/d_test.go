@@ -1,0 +1,3 @@
+package d
+
+import _ "example.com/x/probe"
