@@ -1,0 +1,196 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirnet/weir/pkg/types"
+)
+
+// Source sends probes: a pod, an outside host or the node.
+type Source struct {
+	Name  string
+	Netns Netns
+	Addrs []netip.Addr
+}
+
+// addr is the source's first address of a family, if it has one.
+func (s Source) addr(is4 bool) (netip.Addr, bool) {
+	for _, a := range s.Addrs {
+		if a.Is4() == is4 {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// Target is one port at one address.
+type Target struct {
+	Name string // of the pod or host
+	Addr netip.Addr
+	Port Port
+}
+
+// Column is the target's name in a table: "shop/api:8080/TCP".
+func (t Target) Column() string { return t.Name + ":" + t.Port.String() }
+
+// Flow is a probe's 5-tuple, as events carry it.
+type Flow struct {
+	Proto    types.Proto
+	Src, Dst netip.AddrPort
+}
+
+// Result is what became of one probe.
+type Result struct {
+	From   Source
+	To     Target
+	Flow   Flow
+	Passed bool
+	Err    error // why it did not pass, or what could not be tried
+}
+
+// ProbeOptions bounds the probing.
+type ProbeOptions struct {
+	Timeout  time.Duration // of one probe; default 700 ms
+	Parallel int           // probes at the same time; default 48
+}
+
+// Sources lists the lab's pods, hosts and node.
+func (l *Lab) Sources() []Source {
+	var out []Source
+	for _, p := range l.Record.Pods {
+		out = append(out, Source{p.Key(), p.Netns, p.Addresses})
+	}
+	for _, h := range l.Record.Hosts {
+		out = append(out, Source{h.Name, h.Netns, h.Addresses})
+	}
+	return append(out, Source{"node", l.Node(), l.Record.NodeAddrs})
+}
+
+// Targets lists every declared port at every address.
+func (l *Lab) Targets() []Target {
+	var out []Target
+	add := func(name string, addrs []netip.Addr, ports []Port) {
+		for _, a := range addrs {
+			for _, p := range ports {
+				out = append(out, Target{name, a, p})
+			}
+		}
+	}
+	for _, p := range l.Record.Pods {
+		add(p.Key(), p.Addresses, p.Ports)
+	}
+	for _, h := range l.Record.Hosts {
+		add(h.Name, h.Addresses, h.Ports)
+	}
+	return out
+}
+
+// Probe sends one real exchange from every source to every target that both
+// have a family for, except to itself and between unmanaged ends.
+func (l *Lab) Probe(ctx context.Context, sources []Source, targets []Target, opt ProbeOptions) ([]Result, error) {
+	managed := map[string]bool{}
+	for _, p := range l.Record.Pods {
+		managed[p.Key()] = true
+	}
+	var results []Result
+	for _, s := range sources {
+		for _, t := range targets {
+			if s.Name == t.Name || !managed[s.Name] && !managed[t.Name] {
+				continue
+			}
+			if src, ok := s.addr(t.Addr.Is4()); ok {
+				flow := Flow{t.Port.Proto, netip.AddrPortFrom(src, 0), netip.AddrPortFrom(t.Addr, t.Port.Port)}
+				results = append(results, Result{From: s, To: t, Flow: flow})
+			}
+		}
+	}
+	return results, SendProbes(ctx, results, opt)
+}
+
+// SendProbes sends the flows of the results and fills in what became of them.
+// A source port of 0 is replaced by one that no other probe of the call uses.
+func SendProbes(ctx context.Context, results []Result, opt ProbeOptions) error {
+	if opt.Timeout == 0 {
+		opt.Timeout = 700 * time.Millisecond
+	}
+	if opt.Parallel == 0 {
+		opt.Parallel = 48
+	}
+	ports := newPorts()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(opt.Parallel)
+	for i := range results {
+		r := &results[i]
+		if r.Flow.Src.Port() == 0 {
+			r.Flow.Src = netip.AddrPortFrom(r.Flow.Src.Addr(), ports.next())
+		}
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r.Err = r.From.Netns.Do(func() error { return exchange(ctx, r.Flow, opt.Timeout) })
+			r.Passed = r.Err == nil
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// ports hands out source ports from a random start in 20000 to 59999, so that
+// a second run does not meet connections that linger from the first.
+type ports struct {
+	mu   sync.Mutex
+	last uint16
+}
+
+func newPorts() *ports {
+	var b [2]byte
+	rand.Read(b[:])
+	return &ports{last: (uint16(b[0])<<8 | uint16(b[1])) % 40000}
+}
+
+func (p *ports) next() uint16 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = (p.last + 1) % 40000
+	return 20000 + p.last
+}
+
+// exchange sends a random word and wants it back, from the calling thread's namespace.
+func exchange(ctx context.Context, f Flow, timeout time.Duration) error {
+	if f.Proto == types.ProtoSCTP {
+		return probeSCTP(f.Dst, f.Src.Port(), timeout)
+	}
+	network, local := "tcp", net.Addr(net.TCPAddrFromAddrPort(f.Src))
+	if f.Proto == types.ProtoUDP {
+		network, local = "udp", net.UDPAddrFromAddrPort(f.Src)
+	}
+	d := net.Dialer{Timeout: timeout, LocalAddr: local}
+	conn, err := d.DialContext(ctx, network, f.Dst.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(timeout))
+	var word, back [16]byte
+	rand.Read(word[:])
+	if _, err := conn.Write(word[:]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, back[:]); err != nil {
+		return err
+	}
+	if word != back {
+		return fmt.Errorf("%s answered with other bytes", f.Dst)
+	}
+	return nil
+}
