@@ -210,9 +210,9 @@ func (c *Config) validate() error {
 	if c.SocketPath == "" {
 		c.SocketPath = filepath.Join(c.RunDir, "weir.sock")
 	}
-	for name, dir := range map[string]string{"run-dir": c.RunDir, "state-dir": c.StateDir, "bpf-root": c.BPFRoot, "socket-path": c.SocketPath} {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("%s: %q is not an absolute path", name, dir)
+	for _, dir := range [][2]string{{"run-dir", c.RunDir}, {"state-dir", c.StateDir}, {"bpf-root", c.BPFRoot}, {"socket-path", c.SocketPath}} {
+		if !filepath.IsAbs(dir[1]) {
+			return fmt.Errorf("%s: %q is not an absolute path", dir[0], dir[1])
 		}
 	}
 	if len(c.SocketPath) > 107 {
@@ -239,10 +239,8 @@ func (c *Config) validate() error {
 	if c.EventBytes < 4096 || c.EventBytes&(c.EventBytes-1) != 0 {
 		return fmt.Errorf("event-buffer: %d is not a power of two of at least 4096", c.EventBytes)
 	}
-	for name, n := range map[string]uint32{"conntrack-entries": c.CTEntries, "policy-entries": c.PolicyEntries, "ipcache-entries": c.IPCacheEntries} {
-		if n < 16 {
-			return fmt.Errorf("%s: %d is too few; give at least 16", name, n)
-		}
+	if least := min(c.CTEntries, c.PolicyEntries, c.IPCacheEntries); least < 16 {
+		return fmt.Errorf("conntrack-entries, policy-entries, ipcache-entries: %d is too few; give at least 16", least)
 	}
 	if c.RouteTable < 1 {
 		return fmt.Errorf("route-table: %d is not a table; 254 is main", c.RouteTable)
