@@ -55,7 +55,12 @@ func MakePrecedence(tier uint8, priority uint16, class uint8) Precedence {
 }
 
 // DefaultPrecedence is that of the default of a direction: the weakest of all.
-const DefaultPrecedence Precedence = 0
+// ImplicitPrecedence is that of the local node's allow: above every default and
+// below whatever a user wrote, of every tier and priority.
+const (
+	DefaultPrecedence  Precedence = 0
+	ImplicitPrecedence Precedence = ClassImplicit
+)
 
 // Entry is what a policy map says for a key.
 type Entry struct {

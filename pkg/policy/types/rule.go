@@ -116,6 +116,16 @@ func (r RuleRef) Compare(o RuleRef) int {
 		cmp.Compare(r.Section, o.Section), cmp.Compare(r.Index, o.Index))
 }
 
+// Key is the same for two references to one rule wherever its file has moved
+// the line to, and differs for any two rules. It does not change between releases.
+func (r RuleRef) Key() string {
+	key := fmt.Sprintf("%d|%s|%s|%d", r.Kind, r.Resource.ID(), r.Section, r.Index)
+	for _, p := range r.Isolated {
+		key += "|" + p.ID()
+	}
+	return key
+}
+
 // String prints one line for people: the policy, the rule and its place.
 func (r RuleRef) String() string {
 	switch r.Kind {
@@ -185,7 +195,7 @@ type CIDRPeer struct {
 type Port struct {
 	Proto types.Proto // ProtoAny matches every protocol, then Port and Name are unset
 	Port  uint16      // first port; 0 with an empty Name means all ports of Proto
-	End   uint16      // last port, inclusive; 0 means Port alone
+	End   uint16      // last port, inclusive; 0 means Port alone; below Port: no port at all
 	Name  string      // named port of the destination pod, resolved per pod and protocol
 }
 

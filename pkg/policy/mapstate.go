@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/policy/types"
+	wtypes "github.com/weirnet/weir/pkg/types"
+)
+
+// MapState is the contents of a policy map. It is folded: in one plane (an
+// identity and a direction) the longest match carries the strongest of all
+// entries that cover the packet, and lines that can never decide are left out.
+// Once returned it may be shared and is not to be changed.
+type MapState map[types.Key]types.Entry
+
+// MapState makes the entries for the identities that the Index knows. It fails
+// only for rules that no dialect should have written.
+func (sp *SelectorPolicy) MapState(x *Index) (MapState, error) {
+	if x == nil {
+		return nil, errors.New("map state: no index of identities was given")
+	}
+	b := builder{index: x}
+	size := 4
+	for _, dir := range []types.Direction{types.Ingress, types.Egress} {
+		for i := range sp.Direction(dir).Rules {
+			r := &sp.Direction(dir).Rules[i]
+			if err := r.validate(); err != nil {
+				return nil, err
+			}
+			size += b.estimate(r)
+		}
+	}
+	b.state = make(MapState, min(size, maxPresize))
+	for _, dir := range []types.Direction{types.Ingress, types.Egress} {
+		b.direction(sp.Direction(dir), dir)
+	}
+	b.fold()
+	return b.state, nil
+}
+
+// maxPresize bounds the map made ahead: many rules write the same keys.
+const maxPresize = 1 << 16
+
+// builder collects entries; of equal keys the strongest stays.
+type builder struct {
+	index *Index
+	state MapState
+	lens  [2]uint32 // by direction: bit n is set if a key with n port bits exists
+	exact []portKey // scratch: ports of a rule that no stronger wildcard covers
+}
+
+func (b *builder) estimate(r *ResolvedRule) int {
+	ids := 0
+	for _, p := range r.Peers {
+		m, _ := b.index.Matches(p)
+		ids += len(m)
+	}
+	return max(ids, 1) * max(len(r.ports), 1)
+}
+
+func (b *builder) put(k types.Key, e types.Entry) {
+	if old, ok := b.state[k]; ok && !e.Beats(old) {
+		return
+	}
+	b.state[k] = e
+	b.lens[k.Direction] |= 1 << k.PortBits
+}
+
+// direction writes the wildcard plane first, so that entries of identities which
+// it outdoes are never made.
+func (b *builder) direction(d *DirectionPolicy, dir types.Direction) {
+	b.put(types.Key{Direction: dir}, types.Entry{
+		Precedence: types.DefaultPrecedence, Rule: d.Default.ID, Verdict: d.Default.Verdict})
+	for i := range d.Rules {
+		r := &d.Rules[i]
+		if !r.anybody() {
+			continue
+		}
+		for _, p := range r.ports {
+			b.put(p.key(0, dir), r.entry())
+		}
+	}
+	if n := d.LocalNode; n != nil {
+		b.putUnder(identity.ReservedHost, dir, portKey{}, types.Entry{
+			Precedence: types.ImplicitPrecedence, Rule: n.ID, Verdict: n.Verdict})
+	}
+	for i := range d.Rules {
+		b.identities(&d.Rules[i], dir)
+	}
+}
+
+// identities writes a rule's entries outside the wildcard plane.
+func (b *builder) identities(r *ResolvedRule, dir types.Direction) {
+	e := r.entry()
+	if !r.anybody() {
+		b.exact = b.exact[:0]
+		for _, p := range r.ports {
+			if !b.outdone(p.key(0, dir), e) {
+				b.exact = append(b.exact, p)
+			}
+		}
+		for _, peer := range r.Peers {
+			if len(b.exact) == 0 {
+				break
+			}
+			ids, _ := b.index.Matches(peer)
+			for _, id := range ids {
+				for _, p := range b.exact {
+					b.put(p.key(id, dir), e)
+				}
+			}
+		}
+	}
+	for _, name := range r.named {
+		for _, peer := range peersOf(&r.Rule) {
+			b.index.eachNamed(peer, name, r.Verdict, func(id identity.NumericIdentity, number uint16) {
+				b.putUnder(id, dir, portKey{name.Proto, number, 16}, e)
+			})
+		}
+	}
+}
+
+// putUnder writes an entry unless the wildcard plane outdoes it.
+func (b *builder) putUnder(id identity.NumericIdentity, dir types.Direction, p portKey, e types.Entry) {
+	if !b.outdone(p.key(0, dir), e) {
+		b.put(p.key(id, dir), e)
+	}
+}
+
+// anybody reports whether the rule's peers include the wildcard.
+func (r *ResolvedRule) anybody() bool {
+	return r.Peers == nil || slices.ContainsFunc(r.Peers, IsWildcard)
+}
+
+func (k portKey) key(id identity.NumericIdentity, dir types.Direction) types.Key {
+	return types.Key{Identity: id, Direction: dir, Proto: k.proto, Port: k.port, PortBits: k.bits}
+}
+
+// outdone reports whether k or a key of the same plane that covers it has an
+// entry that decides wherever e would.
+func (b *builder) outdone(k types.Key, e types.Entry) bool {
+	if o, ok := b.state[k]; ok && !e.Beats(o) {
+		return true
+	}
+	return b.outdoneAbove(k, e)
+}
+
+func (b *builder) outdoneAbove(k types.Key, e types.Entry) bool {
+	if k.Proto == wtypes.ProtoAny {
+		return false
+	}
+	lens := b.lens[k.Direction]
+	for n := int(k.PortBits) - 1; n >= 0; n-- {
+		if lens&(1<<n) == 0 {
+			continue
+		}
+		k.PortBits, k.Port = uint8(n), k.Port&portMask(uint8(n))
+		if o, ok := b.state[k]; ok && !e.Beats(o) {
+			return true
+		}
+	}
+	o, ok := b.state[types.Key{Identity: k.Identity, Direction: k.Direction}]
+	return ok && !e.Beats(o)
+}
+
+// fold removes every line that a wider line of its plane outdoes. Without them
+// the longest match left is the strongest that covers: a line stays only if it
+// beats all that are wider. Removing one never hides another, because what
+// outdoes it outdoes all that it could have outdone.
+func (b *builder) fold() {
+	for k, e := range b.state {
+		if b.outdoneAbove(k, e) {
+			delete(b.state, k)
+		}
+	}
+}
+
+// Decide judges a connection as the kernel does: the longest match in the planes
+// of the identity, of the prefix identity (unless 0 or the same) and of the
+// wildcard, and the strongest of the three. Nothing found is a deny by rule 0.
+func (m MapState) Decide(dir types.Direction, id, prefixID identity.NumericIdentity, proto wtypes.Proto, dport uint16) types.Decision {
+	var best types.Entry
+	d := types.Decision{Verdict: types.Deny}
+	for i, plane := range [3]identity.NumericIdentity{id, prefixID, 0} {
+		if i == 0 && plane == 0 || i == 1 && (plane == 0 || plane == id) {
+			continue
+		}
+		k, e, ok := m.longest(plane, dir, proto, dport)
+		if ok && (!d.Found || e.Beats(best)) {
+			best = e
+			d = types.Decision{Verdict: e.Verdict, Rule: e.Rule, Key: k, Found: true}
+		}
+	}
+	return d
+}
+
+// longest is the lookup of the kernel's prefix trie in one plane.
+func (m MapState) longest(id identity.NumericIdentity, dir types.Direction, proto wtypes.Proto, dport uint16) (types.Key, types.Entry, bool) {
+	if proto != wtypes.ProtoAny {
+		for n := 16; n >= 0; n-- {
+			k := types.Key{Identity: id, Direction: dir, Proto: proto, Port: dport & portMask(uint8(n)), PortBits: uint8(n)}
+			if e, ok := m[k]; ok {
+				return k, e, true
+			}
+		}
+	}
+	k := types.Key{Identity: id, Direction: dir}
+	e, ok := m[k]
+	return k, e, ok
+}
+
+// Diff says how to get from old to m: lines to add, lines to change, and keys to
+// delete, sorted. Write them in this order.
+func (m MapState) Diff(old MapState) (adds, updates MapState, deletes []types.Key) {
+	adds, updates = MapState{}, MapState{}
+	for k, e := range m {
+		was, ok := old[k]
+		switch {
+		case !ok:
+			adds[k] = e
+		case was != e:
+			updates[k] = e
+		}
+	}
+	for k := range old {
+		if _, ok := m[k]; !ok {
+			deletes = append(deletes, k)
+		}
+	}
+	slices.SortFunc(deletes, CompareKeys)
+	return adds, updates, deletes
+}
+
+// CompareKeys orders keys by direction, identity, protocol and port.
+func CompareKeys(a, b types.Key) int {
+	return cmp.Or(cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Identity, b.Identity),
+		cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port), cmp.Compare(a.PortBits, b.PortBits))
+}
+
+// Keys returns the keys in the order of CompareKeys.
+func (m MapState) Keys() []types.Key {
+	out := make([]types.Key, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, CompareKeys)
+	return out
+}

@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/policy/types"
+	wtypes "github.com/weirnet/weir/pkg/types"
+)
+
+// Match is a line that would match a connection if it were the only one.
+type Match struct {
+	Ref   types.RuleRef
+	Entry types.Entry
+	Key   types.Key
+}
+
+// Matching returns everything that matches a connection in a direction, before
+// folding: every rule once, then the local node and the default of the
+// direction, strongest first. The first one decides. prefixID is 0 if the peer's
+// address has no prefix identity.
+func (sp *SelectorPolicy) Matching(x *Index, dir types.Direction, id, prefixID identity.NumericIdentity, proto wtypes.Proto, dport uint16) []Match {
+	d := sp.Direction(dir)
+	var out []Match
+	packet := portKey{proto, dport, 16}
+	for i := range d.Rules {
+		if k, ok := d.Rules[i].match(x, dir, id, prefixID, packet); ok {
+			out = append(out, Match{Ref: d.Rules[i].Ref, Entry: d.Rules[i].entry(), Key: k})
+		}
+	}
+	if n := d.LocalNode; n != nil && id == identity.ReservedHost {
+		out = append(out, Match{Ref: n.Ref, Key: types.Key{Identity: id, Direction: dir},
+			Entry: types.Entry{Precedence: types.ImplicitPrecedence, Rule: n.ID, Verdict: n.Verdict}})
+	}
+	out = append(out, Match{Ref: d.Default.Ref, Key: types.Key{Direction: dir},
+		Entry: types.Entry{Precedence: types.DefaultPrecedence, Rule: d.Default.ID, Verdict: d.Default.Verdict}})
+	slices.SortStableFunc(out, func(a, b Match) int {
+		switch {
+		case a.Entry.Beats(b.Entry):
+			return -1
+		case b.Entry.Beats(a.Entry):
+			return 1
+		}
+		return 0
+	})
+	return out
+}
+
+// match returns the first key of the rule that covers the packet.
+func (r *ResolvedRule) match(x *Index, dir types.Direction, id, prefixID identity.NumericIdentity, packet portKey) (types.Key, bool) {
+	for _, plane := range []identity.NumericIdentity{0, id, prefixID} {
+		if plane == 0 && !r.anybody() || plane != 0 && !r.selects(x, plane) {
+			continue
+		}
+		for _, p := range r.ports {
+			if p.covers(packet) {
+				return p.key(plane, dir), true
+			}
+		}
+	}
+	var key types.Key
+	found := false
+	for _, name := range r.named {
+		if name.Proto != packet.proto {
+			continue
+		}
+		for _, peer := range peersOf(&r.Rule) {
+			x.eachNamed(peer, name, r.Verdict, func(at identity.NumericIdentity, number uint16) {
+				if number == packet.port && (at == id || at == prefixID) {
+					key, found = packet.key(at, dir), true
+				}
+			})
+		}
+	}
+	return key, found
+}
+
+// selects reports whether one of the rule's peers that are no wildcards selects the identity.
+func (r *ResolvedRule) selects(x *Index, id identity.NumericIdentity) bool {
+	k := x.get(id)
+	return k != nil && slices.ContainsFunc(r.Peers, func(p types.Peer) bool { return !IsWildcard(p) && k.matches(p) })
+}
