@@ -64,7 +64,7 @@ func Reserved(name string) Label { return Label{Source: SourceReserved, Key: nam
 
 // Parse reads "source:key=value". Without "source:" the source is
 // SourceUnspec, "$key" means "reserved:key", and a missing "=value" is an empty
-// value. A backslash before a backslash, ';', '=' or ':' takes that character
+// value. A backslash before a backslash, ';', '=', ':' or '$' takes that character
 // literally, as String writes it; any other backslash is an error, and so is an
 // unescaped ';', an empty key or an empty source before ':'.
 func Parse(s string) (Label, error) {
@@ -86,8 +86,8 @@ func parse(s string) (Label, error) {
 		switch c := s[i]; {
 		case c == '\\':
 			i++
-			if i == len(s) || !strings.ContainsRune(`\;=:`, rune(s[i])) {
-				return Label{}, fmt.Errorf("a backslash must be followed by one of \\ ; = :")
+			if i == len(s) || !strings.ContainsRune(`\;=:$`, rune(s[i])) {
+				return Label{}, fmt.Errorf("a backslash must be followed by one of \\ ; = : $")
 			}
 			cur.WriteByte(s[i])
 		case c == ';':
@@ -164,12 +164,12 @@ func (l *Label) UnmarshalText(b []byte) error {
 }
 
 var (
-	nameEscapes  = strings.NewReplacer(`\`, `\\`, ";", `\;`, "=", `\=`, ":", `\:`)
+	nameEscapes  = strings.NewReplacer(`\`, `\\`, ";", `\;`, "=", `\=`, ":", `\:`, "$", `\$`)
 	valueEscapes = strings.NewReplacer(`\`, `\\`, ";", `\;`)
 )
 
 func escapeName(s string) string {
-	if !strings.ContainsAny(s, `\;=:`) {
+	if !strings.ContainsAny(s, `\;=:$`) {
 		return s
 	}
 	return nameEscapes.Replace(s)
