@@ -21,4 +21,4 @@
 //	go test ./api/v1/...
 package v1
 
-//go:generate go tool oapi-codegen -config oapi-codegen.yaml openapi.yaml
+//go:generate go tool oapi-codegen -config oapi-codegen.yaml -o gen/api.gen.go openapi.yaml

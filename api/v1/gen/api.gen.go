@@ -802,7 +802,7 @@ type DeleteEndpointsParams struct {
 	ContainerID string `form:"container-id" json:"container-id"`
 
 	// Interface Only the attachment of this interface name.
-	Interface string `form:"interface,omitempty" json:"interface,omitempty,omitzero"`
+	Interface *string `form:"interface,omitempty" json:"interface,omitempty"`
 }
 
 // ListEndpointsParams defines parameters for ListEndpoints.
@@ -823,51 +823,51 @@ type ListIdentitiesParams struct {
 // ListIPsParams defines parameters for ListIPs.
 type ListIPsParams struct {
 	// IP Only the entry that this address resolves to.
-	IP string `form:"ip,omitempty" json:"ip,omitempty,omitzero"`
+	IP *string `form:"ip,omitempty" json:"ip,omitempty"`
 
 	// Identity Only prefixes of this identity or prefix identity.
-	Identity uint32 `form:"identity,omitempty" json:"identity,omitempty,omitzero"`
+	Identity *uint32 `form:"identity,omitempty" json:"identity,omitempty"`
 }
 
 // DeleteIPAMParams defines parameters for DeleteIPAM.
 type DeleteIPAMParams struct {
 	// Lease Release only if the address still belongs to this lease.
-	Lease string `form:"lease,omitempty" json:"lease,omitempty,omitzero"`
+	Lease *string `form:"lease,omitempty" json:"lease,omitempty"`
 }
 
 // GetMonitorParams defines parameters for GetMonitor.
 type GetMonitorParams struct {
 	// Type Only these types.
 	Type      []EventType `form:"type,omitempty" json:"type,omitempty,omitzero"`
-	Verdict   Verdict     `form:"verdict,omitempty" json:"verdict,omitempty,omitzero"`
-	Direction Direction   `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
+	Verdict   *Verdict    `form:"verdict,omitempty" json:"verdict,omitempty"`
+	Direction *Direction  `form:"direction,omitempty" json:"direction,omitempty"`
 
 	// Endpoint Endpoint id that saw the packet (any form GET /endpoint/{id} takes).
-	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty,omitzero"`
+	Endpoint *string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
 
 	// Identity Identity of either side.
-	Identity uint32 `form:"identity,omitempty" json:"identity,omitempty,omitzero"`
+	Identity *uint32 `form:"identity,omitempty" json:"identity,omitempty"`
 
 	// IP Address or prefix that holds either side.
-	IP string `form:"ip,omitempty" json:"ip,omitempty,omitzero"`
+	IP *string `form:"ip,omitempty" json:"ip,omitempty"`
 
 	// Port Port of either side.
-	Port uint16 `form:"port,omitempty" json:"port,omitempty,omitzero"`
+	Port *uint16 `form:"port,omitempty" json:"port,omitempty"`
 
 	// Proto Protocol name or number.
-	Proto string `form:"proto,omitempty" json:"proto,omitempty,omitzero"`
+	Proto *string `form:"proto,omitempty" json:"proto,omitempty"`
 }
 
 // PutPolicyParams defines parameters for PutPolicy.
 type PutPolicyParams struct {
 	// File Name that messages and rules give as the file.
-	File string `form:"file,omitempty" json:"file,omitempty,omitzero"`
+	File *string `form:"file,omitempty" json:"file,omitempty"`
 }
 
 // ValidatePolicyParams defines parameters for ValidatePolicy.
 type ValidatePolicyParams struct {
 	// File Name that messages give as the file.
-	File string `form:"file,omitempty" json:"file,omitempty,omitzero"`
+	File *string `form:"file,omitempty" json:"file,omitempty"`
 }
 
 // GetWhyParams defines parameters for GetWhy.
@@ -879,10 +879,10 @@ type GetWhyParams struct {
 	To string `form:"to" json:"to"`
 
 	// Port Destination port number or port name of the destination pod.
-	Port string `form:"port,omitempty" json:"port,omitempty,omitzero"`
+	Port *string `form:"port,omitempty" json:"port,omitempty"`
 
 	// Proto Protocol, TCP where absent.
-	Proto string `form:"proto,omitempty" json:"proto,omitempty,omitzero"`
+	Proto *string `form:"proto,omitempty" json:"proto,omitempty"`
 }
 
 // PutEndpointJSONRequestBody defines body for PutEndpoint for application/json ContentType.
@@ -1617,12 +1617,16 @@ func NewDeleteEndpointsRequest(server string, params *DeleteEndpointsParams) (*h
 			}
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "interface", params.Interface, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Interface != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "interface", *params.Interface, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2065,20 +2069,28 @@ func NewListIPsRequest(server string, params *ListIPsParams) (*http.Request, err
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ip", params.IP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.IP != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ip", *params.IP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "identity", params.Identity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "uint32"}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Identity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "identity", *params.Identity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "uint32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2197,12 +2209,16 @@ func NewDeleteIPAMRequest(server string, ip string, params *DeleteIPAMParams) (*
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lease", params.Lease, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Lease != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lease", *params.Lease, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2286,60 +2302,88 @@ func NewGetMonitorRequest(server string, params *GetMonitorParams) (*http.Reques
 
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "verdict", params.Verdict, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Verdict != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "verdict", *params.Verdict, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "direction", params.Direction, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Direction != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "direction", *params.Direction, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Endpoint != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", *params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "identity", params.Identity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "uint32"}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Identity != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "identity", *params.Identity, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "uint32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ip", params.IP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.IP != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ip", *params.IP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "port", params.Port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "uint16"}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Port != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "port", *params.Port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "uint16"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "proto", params.Proto, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Proto != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "proto", *params.Proto, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2411,12 +2455,16 @@ func NewPutPolicyRequestWithBody(server string, params *PutPolicyParams, content
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "file", params.File, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.File != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "file", *params.File, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2490,12 +2538,16 @@ func NewValidatePolicyRequestWithBody(server string, params *ValidatePolicyParam
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "file", params.File, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.File != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "file", *params.File, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -2688,20 +2740,28 @@ func NewGetWhyRequest(server string, params *GetWhyParams) (*http.Request, error
 			}
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "port", params.Port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Port != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "port", *params.Port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "proto", params.Proto, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-			return nil, err
-		} else {
-			for _, qp := range strings.Split(queryFrag, "&") {
-				rawQueryFragments = append(rawQueryFragments, qp)
+		if params.Proto != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "proto", *params.Proto, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
 			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -6003,7 +6063,7 @@ func (siw *ServerInterfaceWrapper) GetMonitor(w http.ResponseWriter, r *http.Req
 
 	// ------------- Optional query parameter "verdict" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "verdict", r.URL.Query(), &params.Verdict, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "verdict", r.URL.Query(), &params.Verdict, runtime.BindQueryParameterOptions{Type: "", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
@@ -6016,7 +6076,7 @@ func (siw *ServerInterfaceWrapper) GetMonitor(w http.ResponseWriter, r *http.Req
 
 	// ------------- Optional query parameter "direction" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "direction", r.URL.Query(), &params.Direction, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "direction", r.URL.Query(), &params.Direction, runtime.BindQueryParameterOptions{Type: "", Format: ""})
 	if err != nil {
 		var requiredError *runtime.RequiredParameterError
 		if errors.As(err, &requiredError) {
