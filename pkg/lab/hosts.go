@@ -28,7 +28,7 @@ func NodeAddr(peer netip.Addr) netip.Addr {
 // AddHost makes the namespace of an outside host and its link to the node.
 // Number is the host's own, from 0; it names the link.
 func (l *Lab) AddHost(h Host, number int) error {
-	ns, err := newNetns(filepath.Join(l.dir, "netns", "host-"+h.Name))
+	ns, err := NewNetns(filepath.Join(l.dir, "netns", "host-"+h.Name))
 	if err != nil {
 		return err
 	}

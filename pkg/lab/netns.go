@@ -14,8 +14,8 @@ import (
 // Netns is the path of a file that a network namespace is bound to.
 type Netns string
 
-// newNetns makes a network namespace with its loopback up and binds it to a new file at path.
-func newNetns(path string) (Netns, error) {
+// NewNetns makes a network namespace with its loopback up and binds it to a new file at path.
+func NewNetns(path string) (Netns, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
@@ -34,7 +34,7 @@ func newNetns(path string) (Netns, error) {
 		return loopbackUp()
 	})
 	if err != nil {
-		return "", errors.Join(err, Netns(path).remove())
+		return "", errors.Join(err, Netns(path).Remove())
 	}
 	return Netns(path), nil
 }
@@ -55,8 +55,8 @@ func (n Netns) Do(fn func() error) error {
 	})
 }
 
-// remove unbinds the namespace and removes its file; what is gone already is fine.
-func (n Netns) remove() error {
+// Remove unbinds the namespace and removes its file; what is gone already is fine.
+func (n Netns) Remove() error {
 	err := unix.Unmount(string(n), unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unbinding network namespace %s: %w", n, err)

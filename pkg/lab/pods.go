@@ -26,7 +26,7 @@ func (l *Lab) AddPod(ctx context.Context, p Pod) (*AttachedPod, error) {
 		return nil, err
 	}
 	a := &AttachedPod{Pod: p, ContainerID: hex.EncodeToString(id)}
-	ns, err := newNetns(filepath.Join(l.dir, "netns", "pod-"+a.ContainerID))
+	ns, err := NewNetns(filepath.Join(l.dir, "netns", "pod-"+a.ContainerID))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (l *Lab) DelPod(ctx context.Context, key string) error {
 	if err := l.Detach(ctx, a); err != nil {
 		return err
 	}
-	if err := a.Netns.remove(); err != nil {
+	if err := a.Netns.Remove(); err != nil {
 		return err
 	}
 	l.Record.Pods = slices.DeleteFunc(l.Record.Pods, func(p *AttachedPod) bool { return p == a })

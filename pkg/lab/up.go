@@ -32,7 +32,7 @@ func (l *Lab) build(ctx context.Context, cfg Config) error {
 	if err := l.save(); err != nil {
 		return err
 	}
-	if _, err := newNetns(string(l.Node())); err != nil {
+	if _, err := NewNetns(string(l.Node())); err != nil {
 		return err
 	}
 	for i, h := range cfg.Hosts {
@@ -90,7 +90,7 @@ func (l *Lab) Down(ctx context.Context) error {
 	}
 	files, _ := filepath.Glob(filepath.Join(l.dir, "netns", "*"))
 	for _, f := range files {
-		if err := Netns(f).remove(); err != nil {
+		if err := Netns(f).Remove(); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -1,0 +1,129 @@
+package cmd
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirnet/weir/api/v1/gen"
+)
+
+const endpointIDHelp = "ID is a number, or one of pod-name:NAMESPACE/NAME, container-id:ID, ipv4:ADDRESS, ipv6:ADDRESS."
+
+func (a *app) endpoint() *cobra.Command {
+	var labels, states []string
+	list := &cobra.Command{Use: "list", Short: "list the pods that this node's agent manages", Args: exactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			params := &gen.ListEndpointsParams{Label: labels}
+			for _, s := range states {
+				params.State = append(params.State, gen.EndpointState(s))
+			}
+			return a.endpointList(c, params)
+		}}
+	list.Flags().StringArrayVarP(&labels, "label", "l", nil, "only endpoints with this label, such as k8s:app=web")
+	list.Flags().StringArrayVar(&states, "state", nil, "only endpoints in this state")
+	get := &cobra.Command{Use: "get ID", Short: "show one endpoint", Long: endpointIDHelp, Args: exactArgs(1), RunE: a.endpointGet}
+	log := &cobra.Command{Use: "log ID", Short: "show the endpoint's status log", Long: endpointIDHelp, Args: exactArgs(1), RunE: a.endpointLog}
+	timeline := &cobra.Command{Use: "timeline ID", Short: "show the stations that the endpoint passed, with times", Long: endpointIDHelp, Args: exactArgs(1), RunE: a.endpointTimeline}
+	return group("endpoint", "list and look into endpoints", list, get, log, timeline)
+}
+
+func (a *app) endpointList(c *cobra.Command, params *gen.ListEndpointsParams) error {
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	eps, err := agent.ListEndpoints(c.Context(), params)
+	if err != nil {
+		return err
+	}
+	return a.show(eps, func() error {
+		var lines [][]string
+		for _, e := range eps {
+			lines = append(lines, []string{
+				fmt.Sprint(e.ID), podName(e), fmt.Sprint(e.Identity.ID), or(e.Addressing.IPv4), or(e.Addressing.IPv6), string(e.State),
+				enforced(e.Policy.Ingress), enforced(e.Policy.Egress), fmt.Sprint(e.Policy.Revision), or(e.StateReason),
+			})
+		}
+		return a.rows("ID POD IDENTITY IPV4 IPV6 STATE INGRESS EGRESS REVISION REASON", lines)
+	})
+}
+
+func podName(e gen.Endpoint) string {
+	if e.Pod == nil {
+		return e.ContainerID
+	}
+	return e.Pod.Namespace + "/" + e.Pod.Name
+}
+
+// enforced says in a word whether a direction denies by default.
+func enforced(e gen.Enforcement) string { return string(e) }
+
+func (a *app) endpointGet(c *cobra.Command, args []string) error {
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	e, err := agent.GetEndpoint(c.Context(), args[0])
+	if err != nil {
+		return err
+	}
+	return a.show(e, func() error {
+		for _, line := range [][2]string{
+			{"id", fmt.Sprint(e.ID)}, {"pod", podName(*e)}, {"state", string(e.State)}, {"reason", e.StateReason},
+			{"identity", fmt.Sprint(e.Identity.ID)}, {"labels", strings.Join(e.Labels, "\n                ")},
+			{"ipv4", e.Addressing.IPv4}, {"ipv6", e.Addressing.IPv6}, {"container", e.ContainerID}, {"netns", e.Netns},
+			{"interface", fmt.Sprintf("%s (%d) to %s, %s", e.Interface.HostName, e.Interface.HostIndex, e.Interface.ContainerName, e.Interface.Mac)},
+			{"policy", fmt.Sprintf("revision %d, %d entries in slot %d, ingress %s, egress %s", e.Policy.Revision, e.Policy.Entries, e.Policy.Slot, e.Policy.Ingress, e.Policy.Egress)},
+			{"degraded", e.Policy.DegradedReason}, {"last station", e.LastStation},
+		} {
+			if line[1] != "" {
+				fmt.Fprintf(a.out, "%-14s  %s\n", line[0], line[1])
+			}
+		}
+		return nil
+	})
+}
+
+func (a *app) endpointLog(c *cobra.Command, args []string) error {
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	entries, err := agent.GetEndpointLog(c.Context(), args[0])
+	if err != nil {
+		return err
+	}
+	return a.show(entries, func() error {
+		var lines [][]string
+		for _, e := range entries {
+			lines = append(lines, []string{e.Time.Format(time.RFC3339Nano), or(string(e.Code)), or(e.State), or(e.Station), e.Message})
+		}
+		return a.rows("TIME CODE STATE STATION MESSAGE", lines)
+	})
+}
+
+func (a *app) endpointTimeline(c *cobra.Command, args []string) error {
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	stations, err := agent.GetEndpointTimeline(c.Context(), args[0])
+	if err != nil {
+		return err
+	}
+	return a.show(stations, func() error {
+		var lines [][]string
+		for _, s := range stations {
+			started, took := "-", "-"
+			if !s.Started.IsZero() {
+				started = s.Started.Format("15:04:05.000000")
+				took = (time.Duration(s.DurationMicros) * time.Microsecond).String()
+			}
+			lines = append(lines, []string{s.Name, started, took, or(s.Error)})
+		}
+		return a.rows("STATION STARTED TOOK ERROR", lines)
+	})
+}

@@ -1,0 +1,55 @@
+package cmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+)
+
+// show prints v as JSON where that was asked for, else calls table.
+func (a *app) show(v any, table func() error) error {
+	if a.format != "json" {
+		return table()
+	}
+	enc := json.NewEncoder(a.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// rows prints lines of cells under a head line, in aligned columns.
+func (a *app) rows(head string, lines [][]string) error {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(strings.Fields(head), "\t"))
+	for _, line := range lines {
+		fmt.Fprintln(w, strings.Join(line, "\t"))
+	}
+	return w.Flush()
+}
+
+// or returns s, or "-" where it is empty.
+func or(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// joined prints a list for a cell.
+func joined(parts []string) string { return or(strings.Join(parts, ",")) }
+
+// bytesText prints a number of bytes with a binary unit.
+func bytesText(n uint64) string {
+	const units = "KMGT"
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f := float64(n) / 1024
+	i := 0
+	for f >= 1024 && i < len(units)-1 {
+		f /= 1024
+		i++
+	}
+	return fmt.Sprintf("%.1f %ciB", f, units[i])
+}

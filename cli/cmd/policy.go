@@ -1,0 +1,179 @@
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirnet/weir/api/v1/gen"
+)
+
+const policyRefHelp = "KIND is NetworkPolicy, CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy; a clusterwide policy has the NAME alone."
+
+func (a *app) policy() *cobra.Command {
+	return group("policy", "list, look into and change policies",
+		&cobra.Command{Use: "list", Short: "list the policies in force", Args: exactArgs(0), RunE: a.policyList},
+		&cobra.Command{Use: "get KIND [NAMESPACE/]NAME", Short: "show one policy with its rules", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyGet},
+		&cobra.Command{Use: "apply FILE", Short: "put the policies of a YAML file in force, all or none of them", Long: "FILE is a path, or - for the standard input.", Args: exactArgs(1), RunE: a.policyApply},
+		&cobra.Command{Use: "delete KIND [NAMESPACE/]NAME", Short: "take one policy out of force", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyDelete},
+		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field. Exit code 1 where there is one.",
+			Args: cobra.MinimumNArgs(1), RunE: a.policyValidate},
+	)
+}
+
+func (a *app) policyList(c *cobra.Command, _ []string) error {
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	list, err := agent.ListPolicies(c.Context())
+	if err != nil {
+		return err
+	}
+	return a.show(list, func() error {
+		var lines [][]string
+		for _, p := range list.Policies {
+			isolates := []string{}
+			if p.IsolatesIngress {
+				isolates = append(isolates, "ingress")
+			}
+			if p.IsolatesEgress {
+				isolates = append(isolates, "egress")
+			}
+			lines = append(lines, []string{p.Ref.Kind, or(p.Ref.Namespace), p.Ref.Name, joined(isolates), fmt.Sprint(len(p.Rules)), place(p.Ref)})
+		}
+		if err := a.rows("KIND NAMESPACE NAME ISOLATES RULES PLACE", lines); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(a.out, "revision %d\n", list.Revision)
+		return err
+	})
+}
+
+// place prints "file:line" of a policy, or "-".
+func place(r gen.PolicyRef) string {
+	if r.File == "" {
+		return "-"
+	}
+	return fmt.Sprintf("%s:%d", r.File, r.Line)
+}
+
+// policyRef splits NAMESPACE/NAME; "-" stands for no namespace in the API.
+func policyRef(args []string) (kind, namespace, name string) {
+	namespace, name, ok := strings.Cut(args[1], "/")
+	if !ok {
+		namespace, name = "-", args[1]
+	}
+	return args[0], namespace, name
+}
+
+func (a *app) policyGet(c *cobra.Command, args []string) error {
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	kind, namespace, name := policyRef(args)
+	p, err := agent.GetPolicy(c.Context(), kind, namespace, name)
+	if err != nil {
+		return err
+	}
+	return a.show(p, func() error {
+		fmt.Fprintf(a.out, "%s %s (%s)\nsubject: %s\nisolates ingress: %v, egress: %v\n", p.Ref.Kind, args[1], place(p.Ref), or(p.Subject), p.IsolatesIngress, p.IsolatesEgress)
+		for _, r := range p.Rules {
+			peers, ports := "anybody", "every port"
+			if r.Peers != nil {
+				peers = "peers " + listOr(*r.Peers, "nobody")
+			}
+			if r.Ports != nil {
+				ports = "ports " + listOr(*r.Ports, "none")
+			}
+			fmt.Fprintf(a.out, "%s[%d] line %d: %s %s, %s\n", r.Section, r.Index, r.Line, r.Verdict, peers, ports)
+		}
+		return nil
+	})
+}
+
+func listOr(parts []string, none string) string {
+	if len(parts) == 0 {
+		return none
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (a *app) policyApply(c *cobra.Command, args []string) error {
+	text, name, err := readInput(args[0])
+	if err != nil {
+		return err
+	}
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	change, err := agent.PutPolicy(c.Context(), name, text)
+	if err != nil {
+		return err
+	}
+	return a.changed(change, "applied")
+}
+
+func (a *app) policyDelete(c *cobra.Command, args []string) error {
+	agent, err := a.agent()
+	if err != nil {
+		return err
+	}
+	kind, namespace, name := policyRef(args)
+	change, err := agent.DeletePolicy(c.Context(), kind, namespace, name)
+	if err != nil {
+		return err
+	}
+	return a.changed(change, "deleted")
+}
+
+func (a *app) changed(change *gen.PolicyChange, what string) error {
+	return a.show(change, func() error {
+		for _, p := range change.Policies {
+			fmt.Fprintf(a.out, "%s %s %s\n", what, p.Kind, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
+		}
+		_, err := fmt.Fprintf(a.out, "revision %d\n", change.Revision)
+		return err
+	})
+}
+
+// readInput reads a file, or the standard input for "-".
+func readInput(path string) (text []byte, name string, err error) {
+	if path == "-" {
+		text, err = io.ReadAll(os.Stdin)
+		return text, "stdin", err
+	}
+	text, err = os.ReadFile(path)
+	return text, path, err
+}
+
+// yamlFiles lists the YAML files that the paths name, folders expanded.
+func yamlFiles(paths []string) ([]string, error) {
+	var out []string
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			out = append(out, p)
+			continue
+		}
+		for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
+			files, err := filepath.Glob(filepath.Join(p, pattern))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, files...)
+		}
+	}
+	sort.Strings(out)
+	return out, nil
+}

@@ -1,0 +1,120 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/pkg/client"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitNo      = 1
+	exitUsage   = 2
+	exitNoAgent = 3
+)
+
+// app is what every command shares.
+type app struct {
+	out    io.Writer
+	errOut io.Writer
+	socket string
+	format string // table or json
+}
+
+// errNo ends a command whose answer is no and has been printed already.
+var errNo = errors.New("the answer is no")
+
+// usageError is wrong usage; its text says what to do.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+// Execute runs the command line and returns the exit code.
+func Execute(args []string, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	a := &app{out: out, errOut: errOut}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errNo):
+		return exitNo
+	case errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown "):
+		fmt.Fprintf(errOut, "weir: %s\n", err)
+		return exitUsage
+	case errors.Is(err, client.ErrNoAgent):
+		fmt.Fprintf(errOut, "weir: %s\n", err)
+		return exitNoAgent
+	}
+	fmt.Fprintf(errOut, "weir: %s\n", err)
+	return exitNo
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "Look into and test the network policy of pods",
+		Long:          "weir asks the node's agent, reads its maps, and runs labs.\n\nExit codes: 0 done, 1 the answer is no or something failed, 2 wrong usage, 3 no agent to talk to.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if a.format != "table" && a.format != "json" {
+				return usageError{fmt.Sprintf("--output %q is not known; give table or json", a.format)}
+			}
+			return nil
+		},
+	}
+	socket := os.Getenv("WEIR_SOCKET_PATH")
+	if socket == "" {
+		socket = client.DefaultSocket
+	}
+	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "unix socket of the agent (environment: WEIR_SOCKET_PATH)")
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "table or json")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
+	root.AddCommand(a.status(), a.endpoint(), a.identity(), a.policy(), a.ip(), a.bpf(), a.monitor(), a.why(), a.lab(), a.version())
+	root.CompletionOptions.DisableDefaultCmd = true
+	return root
+}
+
+// agent opens the client. No packet is sent before the first call.
+func (a *app) agent() (*client.Client, error) { return client.New(a.socket) }
+
+// exactArgs is cobra.ExactArgs with an error that shows the form.
+func exactArgs(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
+		}
+		return nil
+	}
+}
+
+// group is a command that only holds others.
+func group(use, short string, children ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError{fmt.Sprintf("%q is not a command of %s; see %s --help", args[0], c.CommandPath(), c.CommandPath())}
+		}
+		return nil
+	}, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c.AddCommand(children...)
+	return c
+}

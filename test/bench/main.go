@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// options of a run.
+type options struct {
+	rounds  int     // interleaved rounds of the packet figures
+	seconds float64 // of one burst
+	adds    int     // CNI ADDs of each plugin
+	dir     string  // scratch directory
+	bin     string  // the project's binaries
+	out     string  // JSON
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 9, "interleaved rounds of the packet figures")
+	flag.Float64Var(&o.seconds, "seconds", 1, "seconds of one burst")
+	flag.IntVar(&o.adds, "adds", 60, "CNI ADDs of each plugin")
+	flag.StringVar(&o.bin, "bin", "bin", "directory of weir-agent and weir-cni")
+	flag.StringVar(&o.out, "out", "build/bench.json", "where to save the figures")
+	flag.Parse()
+	if err := run(context.Background(), o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("it needs root: it makes network namespaces and loads programs")
+	}
+	if o.bin, err = filepath.Abs(o.bin); err != nil {
+		return err
+	}
+	if o.dir, err = os.MkdirTemp("", "weir-bench"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.dir)
+	if err := buildPrograms(o.dir); err != nil {
+		return err
+	}
+	var r report
+	for _, part := range []struct {
+		name string
+		run  func(context.Context, options, *report) error
+	}{
+		{"programs", measurePrograms}, {"packets", measurePackets}, {"CNI ADD", measureAdds},
+	} {
+		fmt.Fprintln(os.Stderr, "measuring", part.name)
+		if err := part.run(ctx, o, &r); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	r.print(os.Stdout)
+	return r.save(o.out)
+}
+
+// buildPrograms compiles the load generator and the floor programs.
+func buildPrograms(dir string) error {
+	for _, line := range []string{
+		"gcc -O2 -w -o " + dir + "/pp test/bench/load/pp.c",
+		"clang-19 -O2 -g -target bpf -mcpu=v3 -I/usr/include/x86_64-linux-gnu -c test/bench/floor/redir.bpf.c -o " + dir + "/redir.o",
+	} {
+		words := strings.Fields(line)
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s (run it from the project's root; make deps installs the compilers)", words[0], err, out)
+		}
+	}
+	return nil
+}
