@@ -1,0 +1,28 @@
+// Package eventsmap reads the ring through which the data plane tells what it
+// decided (weir_events).
+//
+// # What
+//
+// Map is the ring buffer, Reader takes records out of it on a deadline of its
+// own, because the programs never wake a reader up.
+//
+// # Neighbours
+//
+// Written by the programs in bpf/, read by pkg/monitor, which decodes the records.
+//
+// # Rules
+//
+// A ring has one reader. Every producer uses BPF_RB_NO_WAKEUP; one record
+// with it silences the wake-ups of all others. The deadline is 20 ms: below
+// 10 ms the reader spins, and the ring must hold what comes in one period.
+// What found no room is counted by the programs in weir_metrics.
+//
+// # After a restart
+//
+// The ring is recognised by its pin path <root>/maps/weir_events; records that
+// came while no agent ran are read first.
+//
+// # Try it
+//
+//	go test ./pkg/maps/eventsmap
+package eventsmap

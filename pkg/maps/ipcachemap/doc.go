@@ -1,0 +1,27 @@
+// Package ipcachemap holds which identity an address has (weir_ipcache).
+//
+// # What
+//
+// A longest-prefix-match trie from prefix to identity and prefix identity, for
+// both families, written in batches.
+//
+// # Neighbours
+//
+// Written by pkg/ipcache, read by the programs in bpf/.
+//
+// # Rules
+//
+// Policy entries of an identity are in the kernel before an address maps to
+// it, and go after the address; the caller keeps that order. Deletes of what
+// is not there are no error, so a batch may be repeated after a failure.
+//
+// # After a restart
+//
+// The map is recognised by its pin path <root>/maps/weir_ipcache. Its entries
+// are still in force; pkg/ipcache compares them with Dump and removes what is
+// left over once its sources are in sync.
+//
+// # Try it
+//
+//	go test ./pkg/maps/ipcachemap
+package ipcachemap

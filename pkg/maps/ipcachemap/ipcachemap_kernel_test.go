@@ -1,0 +1,127 @@
+package ipcachemap
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/testutils"
+)
+
+func TestTwinsEqualTheStructsOfC(t *testing.T) {
+	if err := CheckTypes(testutils.SharedTypes(t, "ipcache_key", "ipcache_entry")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeysAndPrefixesAreOneToOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address")
+		addr := netip.AddrFrom16([16]byte(b))
+		if rapid.Bool().Draw(t, "v4") {
+			addr = netip.AddrFrom4([4]byte(b[:4]))
+		} else if addr.Is4In6() {
+			return
+		}
+		p := netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits"))
+		k, err := makeKey(p)
+		if err != nil || k.prefix() != p.Masked() {
+			t.Fatalf("%s became %s, %v", p, k.prefix(), err)
+		}
+	})
+}
+
+func TestTheLongestPrefixOfTheFamilyWins(t *testing.T) {
+	root := openRoot(t)
+	m, err := OpenOrCreate(root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(root.Map(Name))
+	want := map[netip.Prefix]Entry{
+		netip.MustParsePrefix("0.0.0.0/0"):   {Identity: 9},
+		netip.MustParsePrefix("10.0.0.0/8"):  {Identity: 16777217, PrefixIdentity: 16777217},
+		netip.MustParsePrefix("10.1.2.3/32"): {Identity: 1000, PrefixIdentity: 16777217},
+		netip.MustParsePrefix("::/0"):        {Identity: 10},
+		netip.MustParsePrefix("a00::/8"):     {Identity: 16777218}, // the same first byte as 10.0.0.0/8
+	}
+	if err := m.Upsert(want); err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	if m, err = Open(root); err != nil { // a restarted agent
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for addr, identity := range map[string]uint32{
+		"10.1.2.3": 1000, "10.1.2.4": 16777217, "11.0.0.1": 9, "a00::1": 16777218, "fd00::1": 10, "::ffff:10.1.2.3": 1000,
+	} {
+		e, found, err := m.Lookup(netip.MustParseAddr(addr))
+		if err != nil || !found || e.Identity != identity {
+			t.Errorf("%s has %+v, %v, %v, want %d", addr, e, found, err, identity)
+		}
+	}
+	if got, err := m.Dump(); err != nil || !maps.Equal(got, want) {
+		t.Errorf("dump %v, %v", got, err)
+	}
+	if mem, err := m.MemoryBytes(); err != nil || mem != 5*entryBytes {
+		t.Errorf("memory %d, %v", mem, err)
+	}
+	gone := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("10.1.2.3/32"), netip.MustParsePrefix("0.0.0.0/0")}
+	for range 2 {
+		if err := m.Delete(gone...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e, _, _ := m.Lookup(netip.MustParseAddr("10.1.2.3")); e.Identity != 16777217 {
+		t.Errorf("after the delete 10.1.2.3 has %+v", e)
+	}
+	if _, found, err := m.Lookup(netip.MustParseAddr("11.0.0.1")); found || err != nil {
+		t.Errorf("11.0.0.1 is found: %v, %v", found, err)
+	}
+	if err := errors.Join(m.Upsert(nil), m.Delete()); err != nil {
+		t.Errorf("nothing to do: %v", err)
+	}
+	if m.Upsert(map[netip.Prefix]Entry{{}: {}}) == nil {
+		t.Error("the zero prefix was taken")
+	}
+	if _, _, err := m.Lookup(netip.Addr{}); err == nil {
+		t.Error("the zero address was looked up")
+	}
+}
+
+func TestAFullMapSaysSo(t *testing.T) {
+	root := openRoot(t)
+	m, err := OpenOrCreate(root, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(root.Map(Name))
+	defer m.Close()
+	many := map[netip.Prefix]Entry{}
+	for i := range 17 {
+		many[netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i))] = Entry{Identity: 1}
+	}
+	if err := m.Upsert(many); !errors.Is(err, ErrFull) {
+		t.Errorf("17 prefixes into 16: %v", err)
+	}
+	var layout *bpf.LayoutError
+	if _, err := OpenOrCreate(root, 32); !errors.As(err, &layout) {
+		t.Errorf("another limit was taken: %v", err)
+	}
+}
+
+func openRoot(t *testing.T) bpf.Root {
+	t.Helper()
+	root, err := bpf.OpenRoot(testutils.Kernel(t).BPFRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
