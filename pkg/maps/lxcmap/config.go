@@ -3,6 +3,7 @@ package lxcmap
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -103,10 +104,11 @@ func (c *Config) Close() error {
 	return errors.Join(err, c.m.Close())
 }
 
-// NextRevision draws a policy revision that no endpoint ever had; never 0.
+// NextRevision draws a policy revision that no endpoint ever had; never 0 (not
+// a local endpoint) nor the largest number (a local endpoint without policy).
 func (c *Config) NextRevision() uint32 {
 	for {
-		if r := c.revision.Add(1); r != 0 {
+		if r := c.revision.Add(1); r != 0 && r != math.MaxUint32 {
 			return r
 		}
 	}

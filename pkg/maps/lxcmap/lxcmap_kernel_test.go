@@ -115,9 +115,9 @@ func TestRevisionsNeverRepeatOverARestart(t *testing.T) {
 	if r := c.NextRevision(); r != 901 {
 		t.Errorf("after a restart the next revision is %d, want 901", r)
 	}
-	c.revision.Store(1<<32 - 1)
-	if r := c.NextRevision(); r == 0 {
-		t.Error("revision 0 was given out")
+	c.revision.Store(1<<32 - 2)
+	if r := c.NextRevision(); r != 1 {
+		t.Errorf("revision %d was given out where the counter begins anew", r)
 	}
 	c.Close()
 	if err := c.SetPolicy(1, 1, 1); err == nil {

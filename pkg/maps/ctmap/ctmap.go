@@ -1,0 +1,173 @@
+package ctmap
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/pkg/bpf"
+)
+
+const (
+	// Name4 and Name6 are the maps' names and the last parts of their pin paths.
+	Name4 = "weir_ct4"
+	Name6 = "weir_ct6"
+	// DefaultEntries is the room of a map unless another is given.
+	DefaultEntries = 65536
+
+	entrySize = 40 // sizeof(struct ct_entry)
+)
+
+// Family chooses one of the two maps.
+type Family uint8
+
+// The families, numbered as in bpf/lib/types.h.
+const (
+	IPv4 Family = 1
+	IPv6 Family = 2
+)
+
+// Map is weir_ct4 or weir_ct6. It is safe for concurrent use.
+type Map struct {
+	m      *ebpf.Map
+	family Family
+	lock   bpf.UpdateLock // writers of this process; the programs do not take it
+}
+
+func spec(f Family, maxEntries uint32) *ebpf.MapSpec {
+	s := &ebpf.MapSpec{Name: Name4, Type: ebpf.LRUHash, KeySize: 16, ValueSize: entrySize, MaxEntries: maxEntries}
+	if f == IPv6 {
+		s.Name, s.KeySize = Name6, 40
+	}
+	return s
+}
+
+// Open opens the family's pinned map, whatever its room; the error wraps
+// os.ErrNotExist if there is none.
+func Open(root bpf.Root, f Family) (*Map, error) {
+	s := spec(f, 0)
+	m, err := bpf.Open(s, root.Map(s.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &Map{m: m, family: f}, nil
+}
+
+// OpenOrCreate opens the family's pinned map or creates and pins an empty one
+// with room for maxEntries flows; 0 means DefaultEntries.
+func OpenOrCreate(root bpf.Root, f Family, maxEntries uint32) (*Map, error) {
+	if maxEntries == 0 {
+		maxEntries = DefaultEntries
+	}
+	s := spec(f, maxEntries)
+	m, err := bpf.OpenOrCreate(s, root.Map(s.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &Map{m: m, family: f}, nil
+}
+
+// Map is the kernel's map, for the loader.
+func (c *Map) Map() *ebpf.Map { return c.m }
+
+// Close closes the descriptor; the pin keeps the map.
+func (c *Map) Close() error { return c.m.Close() }
+
+// Each calls fn with every flow until it returns false. Flows that come or go
+// meanwhile may be missing or come twice.
+func (c *Map) Each(fn func(Flow) bool) error {
+	if c.family == IPv4 {
+		return each[key4](c.m, fn)
+	}
+	return each[key6](c.m, fn)
+}
+
+// Dump reads all flows, expired ones too, in no order.
+func (c *Map) Dump() ([]Flow, error) {
+	var all []Flow
+	err := c.Each(func(f Flow) bool { all = append(all, f); return true })
+	return all, err
+}
+
+// Count is the number of entries, expired ones too.
+func (c *Map) Count() (int, error) {
+	n := 0
+	err := c.Each(func(Flow) bool { n++; return true })
+	return n, err
+}
+
+// GC deletes flows that have expired at now, in seconds since boot, and those
+// that drop, unless nil, returns true for. It returns the numbers of deleted
+// and of remaining flows; they are right also with an error.
+func (c *Map) GC(now uint32, drop func(Flow) bool) (deleted, left int, err error) {
+	return c.sweep(func(f Flow) bool { return f.Expires <= now || drop != nil && drop(f) })
+}
+
+// Purge deletes the flows of an address, whichever end it is.
+func (c *Map) Purge(addr netip.Addr) (deleted int, err error) {
+	addr = addr.Unmap().WithZone("")
+	if addr.Is4() != (c.family == IPv4) {
+		return 0, nil
+	}
+	deleted, _, err = c.sweep(func(f Flow) bool {
+		return f.Initiator.Addr() == addr || f.Responder.Addr() == addr
+	})
+	if err != nil {
+		err = fmt.Errorf("forget the connections of %s: %w", addr, err)
+	}
+	return deleted, err
+}
+
+func (c *Map) sweep(drop func(Flow) bool) (deleted, left int, err error) {
+	if c.family == IPv4 {
+		return sweep[key4](c, drop)
+	}
+	return sweep[key6](c, drop)
+}
+
+// MemoryBytes is the kernel memory of the map, allocated at creation.
+func (c *Map) MemoryBytes() uint64 { return lruBytes(c.m) }
+
+// lruBytes counts an element's header and bucket (64 bytes), key and value.
+func lruBytes(m *ebpf.Map) uint64 {
+	align := func(n uint32) uint64 { return uint64(n+7) / 8 * 8 }
+	return uint64(m.MaxEntries()) * (64 + align(m.KeySize()) + align(m.ValueSize()))
+}
+
+func each[K rawKey](m *ebpf.Map, fn func(Flow) bool) error {
+	return bpf.Chunks(m, func(keys []K, entries []entry) bool {
+		for i := range keys {
+			if !fn(decode(keys[i], entries[i])) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// sweep deletes after each chunk that it reads, so that little time passes
+// between the judgement and the deletion. A hash is read bucket by bucket, so
+// deletions do not disturb it.
+func sweep[K rawKey](c *Map, drop func(Flow) bool) (deleted, left int, err error) {
+	var victims []K
+	var failed error
+	err = bpf.Chunks(c.m, func(keys []K, entries []entry) bool {
+		victims = victims[:0]
+		for i := range keys {
+			if drop(decode(keys[i], entries[i])) {
+				victims = append(victims, keys[i])
+			}
+		}
+		left += len(keys) - len(victims)
+		failed = c.lock.Do(func() error { return bpf.Delete(c.m, victims) })
+		if failed == nil {
+			deleted += len(victims)
+		}
+		return failed == nil
+	})
+	if failed != nil {
+		err = failed
+	}
+	return deleted, left, err
+}
