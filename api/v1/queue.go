@@ -1,0 +1,50 @@
+package v1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+)
+
+// The delete queue: a folder below the run directory in which the CNI plugin
+// leaves the deletions that it could not tell the agent. A writer holds the
+// lock file shared, the agent exclusively from before it replays until its
+// socket accepts connections.
+const (
+	QueueDir     = "deleteQueue" // below the run directory
+	QueueLock    = "lock"        // flock(2); never removed
+	QueueSuffix  = ".json"       // of a request
+	QueueTemp    = ".tmp-"       // prefix of a request that is being written
+	QueueBadDir  = "bad"         // where requests go that cannot be read
+	QueueEntries = 4096          // requests at the most
+)
+
+// QueuedDelete is one file of the queue.
+type QueuedDelete struct {
+	Version     int       `json:"version"` // 1
+	ContainerID string    `json:"containerId"`
+	Interface   string    `json:"interface"` // name in the pod; empty: all of the container's
+	Queued      time.Time `json:"queued"`
+}
+
+// QueueVersion is the version of the form that this code writes and reads.
+const QueueVersion = 1
+
+// FileName is the same for the same attachment, so that a repeated deletion
+// takes no further entry.
+func (q QueuedDelete) FileName() string {
+	sum := sha256.Sum256([]byte(q.ContainerID + "\x00" + q.Interface))
+	return hex.EncodeToString(sum[:16]) + QueueSuffix
+}
+
+// Check reports what makes the request useless.
+func (q QueuedDelete) Check() error {
+	switch {
+	case q.Version != QueueVersion:
+		return errors.New("the version is not 1; it was written by another release")
+	case q.ContainerID == "":
+		return errors.New("containerId is empty")
+	}
+	return nil
+}

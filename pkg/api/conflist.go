@@ -1,0 +1,92 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ConflistName is the file that the container runtime finds. Its presence makes
+// the node ready, so it is written once the API is served and the agent is ready.
+const ConflistName = "10-weir.conflist"
+
+// Conflist is what the CNI plugin must know before it can ask the agent.
+type Conflist struct {
+	Dir     string // the runtime's folder of network configurations, usually /etc/cni/net.d
+	Socket  string // of the API
+	RunDir  string // holds the delete queue
+	LogFile string // of the plugin; empty: standard error only
+	Pool    string // address pool; empty: the agent's default
+	MTU     int    // bytes; 0: the agent's
+}
+
+// Path is the file's path.
+func (c Conflist) Path() string { return filepath.Join(c.Dir, ConflistName) }
+
+// Write puts the file in place, whole or not at all. An equal file is left alone.
+func (c Conflist) Write() error {
+	type plugin struct {
+		Type         string          `json:"type"`
+		Socket       string          `json:"socket"`
+		RunDir       string          `json:"runDir"`
+		LogFile      string          `json:"logFile,omitempty"`
+		Pool         string          `json:"pool,omitempty"`
+		MTU          int             `json:"mtu,omitempty"`
+		Capabilities map[string]bool `json:"capabilities"`
+	}
+	// A runtime of before CNI 1.1 reads cniVersion, a newer one takes the
+	// highest of cniVersions that it knows (CNI spec 1.1, section 1).
+	list := struct {
+		CNIVersion  string   `json:"cniVersion"`
+		CNIVersions []string `json:"cniVersions"`
+		Name        string   `json:"name"`
+		Plugins     []plugin `json:"plugins"`
+	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, "weir", []plugin{{
+		Type: "weir-cni", Socket: c.Socket, RunDir: c.RunDir, LogFile: c.LogFile, Pool: c.Pool, MTU: c.MTU,
+		Capabilities: map[string]bool{"ips": true},
+	}}}
+	text, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the CNI configuration: %w", err)
+	}
+	text = append(text, '\n')
+	if have, err := os.ReadFile(c.Path()); err == nil && bytes.Equal(have, text) {
+		return nil
+	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return fmt.Errorf("make the folder of CNI configurations: %w", err)
+	}
+	// The name must not end like a configuration, or a runtime could read it half written.
+	f, err := os.CreateTemp(c.Dir, ".weir-conflist-*.tmp")
+	if err != nil {
+		return fmt.Errorf("write the CNI configuration: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Chmod(0o600)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), c.Path())
+	}
+	if err != nil {
+		return fmt.Errorf("write the CNI configuration %s: %w", c.Path(), err)
+	}
+	return nil
+}
+
+// Remove takes the file away; one that is not there is no error.
+func (c Conflist) Remove() error {
+	if err := os.Remove(c.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the CNI configuration: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weirnet/weir/api/v1"
+)
+
+// DeleteQueue is the agent's side of the queue of CNI deletions. Lock it before
+// the API listens, Replay, listen, Unlock: a plugin that finds no agent waits
+// for the lock and then asks the agent once more, so no request falls between.
+type DeleteQueue struct {
+	dir  string
+	log  *slog.Logger
+	lock *os.File
+}
+
+// ReplayResult counts what a replay did.
+type ReplayResult struct {
+	Done   int // deleted and taken off the queue
+	Failed int // kept for the next start
+	Bad    int // unreadable, moved to the folder bad
+}
+
+// NewDeleteQueue names the queue of a run directory.
+func NewDeleteQueue(runDir string, log *slog.Logger) *DeleteQueue {
+	return &DeleteQueue{dir: filepath.Join(runDir, v1.QueueDir), log: log}
+}
+
+// Lock makes the folder where it is missing and waits for writers to finish.
+func (q *DeleteQueue) Lock(ctx context.Context) error {
+	if q.lock != nil {
+		return errors.New("lock the delete queue: it is locked already")
+	}
+	if err := os.MkdirAll(q.dir, 0o750); err != nil {
+		return fmt.Errorf("make the delete queue: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(q.dir, v1.QueueLock), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the delete queue's lock: %w", err)
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			q.lock = f
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return fmt.Errorf("lock the delete queue %s: %w", q.dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return fmt.Errorf("lock the delete queue %s: %w; see who holds %s", q.dir, ctx.Err(), f.Name())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Unlock lets plugins queue again. Unlocking twice does nothing.
+func (q *DeleteQueue) Unlock() {
+	if q.lock != nil {
+		q.lock.Close()
+		q.lock = nil
+	}
+}
+
+// Replay calls del for every request, oldest first, and removes those that
+// succeeded. A request that cannot be read moves to the folder bad; a failed one
+// stays. Only a queue that cannot be listed is an error.
+func (q *DeleteQueue) Replay(ctx context.Context, del func(context.Context, v1.QueuedDelete) error) (ReplayResult, error) {
+	var res ReplayResult
+	if q.lock == nil {
+		return res, errors.New("replay the delete queue: it is not locked")
+	}
+	entries, err := os.ReadDir(q.dir)
+	if err != nil {
+		return res, fmt.Errorf("list the delete queue: %w", err)
+	}
+	type request struct {
+		path string
+		v1.QueuedDelete
+	}
+	var todo []request
+	for _, e := range entries {
+		path := filepath.Join(q.dir, e.Name())
+		switch {
+		case e.IsDir() || e.Name() == v1.QueueLock:
+		case strings.HasPrefix(e.Name(), v1.QueueTemp):
+			os.Remove(path) // its writer died; no writer is alive while the lock is held
+		default:
+			r, err := readRequest(path)
+			if err != nil {
+				res.Bad++
+				q.setAside(path, err)
+				continue
+			}
+			todo = append(todo, request{path, r})
+		}
+	}
+	slices.SortFunc(todo, func(a, b request) int { return a.Queued.Compare(b.Queued) })
+	for _, r := range todo {
+		if err := ctx.Err(); err != nil {
+			return res, fmt.Errorf("replay the delete queue: %w", err)
+		}
+		if err := del(ctx, r.QueuedDelete); err != nil {
+			res.Failed++
+			q.log.Warn("queued CNI deletion failed; it is tried again at the next start", "container", r.ContainerID, "interface", r.Interface, "error", err)
+			continue
+		}
+		if err := os.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return res, fmt.Errorf("take a replayed request off the delete queue: %w", err)
+		}
+		res.Done++
+	}
+	return res, nil
+}
+
+func readRequest(path string) (v1.QueuedDelete, error) {
+	var r v1.QueuedDelete
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, err
+	}
+	return r, r.Check()
+}
+
+// setAside moves an unreadable request out of the way and says so.
+func (q *DeleteQueue) setAside(path string, cause error) {
+	bad := filepath.Join(q.dir, v1.QueueBadDir)
+	to := filepath.Join(bad, filepath.Base(path))
+	err := os.MkdirAll(bad, 0o750)
+	if err == nil {
+		err = os.Rename(path, to)
+	}
+	if err != nil {
+		q.log.Error("queued CNI deletion cannot be read nor moved aside", "file", path, "error", errors.Join(cause, err))
+		return
+	}
+	q.log.Error("queued CNI deletion cannot be read; moved aside, the endpoint goes when its interface is found missing", "file", to, "error", cause)
+}

@@ -1,0 +1,25 @@
+// Package api serves the agent's REST API on a unix socket.
+//
+// # What
+//
+// The server with its socket, limits and failure form; the handlers of
+// everything but endpoints; the queue of deletions that the CNI plugin left
+// while the agent was down; the CNI configuration file.
+//
+// # Neighbours
+//
+// The daemon joins Handlers with those of endpoint/api and gives the sources.
+// pkg/client, the CNI plugin and curl call it.
+//
+// # Rules
+//
+// Handlers translate and decide nothing. A failure is an *v1.Error; any other
+// error becomes "internal". The socket is never reachable by others than root
+// and the configured group, not even while it is being made. The queue is
+// replayed before the first request is served.
+//
+// # Try it
+//
+//	go test ./pkg/api
+//	curl --unix-socket /var/run/weir/weir.sock http://localhost/v1/healthz
+package api

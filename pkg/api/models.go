@@ -1,0 +1,128 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/policy/types"
+)
+
+var ruleKinds = map[types.RuleKind]gen.RuleKind{
+	types.KindPolicy: gen.RulePolicy, types.KindDefaultDeny: gen.RuleDefaultDeny, types.KindNotIsolated: gen.RuleNotIsolated,
+	types.KindModeNever: gen.RuleModeNever, types.KindModeAlways: gen.RuleModeAlways, types.KindLocalNode: gen.RuleLocalNode, types.KindInit: gen.RuleInit,
+}
+
+// RuleModel is the wire form of a rule and its number. The daemon uses it for events.
+func RuleModel(id types.RuleID, ref types.RuleRef) gen.Rule {
+	kind, ok := ruleKinds[ref.Kind]
+	if !ok {
+		kind = gen.RuleUnknown
+	}
+	out := gen.Rule{ID: uint32(id), Kind: kind, Text: ref.String()}
+	switch ref.Kind {
+	case types.KindPolicy:
+		index := ref.Index
+		out.Policy, out.Section, out.Index, out.Line = refModel(ref.Resource), ref.Section, &index, ref.Line
+	case types.KindDefaultDeny:
+		out.Isolating = refModels(ref.Isolated)
+	}
+	return out
+}
+
+func ruleModel(r NumberedRule) gen.Rule { return RuleModel(r.ID, r.Ref) }
+
+func refModel(r types.Resource) gen.PolicyRef {
+	return gen.PolicyRef{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, File: r.File, Line: r.Line}
+}
+
+func refModels(rs []types.Resource) []gen.PolicyRef {
+	out := make([]gen.PolicyRef, len(rs))
+	for i, r := range rs {
+		out[i] = refModel(r)
+	}
+	return out
+}
+
+func changeModel(c PolicyChange) gen.PolicyChange {
+	return gen.PolicyChange{Revision: c.Revision, Policies: refModels(c.Resources)}
+}
+
+func verdictModel(v types.Verdict) gen.Verdict {
+	if v == types.Allow {
+		return gen.VerdictAllow
+	}
+	return gen.VerdictDeny
+}
+
+func judgementModel(j *Judgement) *gen.DirectionVerdict {
+	if j == nil {
+		return nil
+	}
+	out := &gen.DirectionVerdict{Verdict: verdictModel(j.Verdict), Rule: ruleModel(j.Rule), Isolating: refModels(j.Isolating)}
+	for _, l := range j.Losers {
+		out.Losers = append(out.Losers, ruleModel(l))
+	}
+	return out
+}
+
+func policyModel(p *types.Policy) gen.Policy {
+	out := gen.Policy{Ref: refModel(p.Resource), Subject: p.Subject.String(), IsolatesIngress: p.IsolatesIngress,
+		IsolatesEgress: p.IsolatesEgress, Rules: []gen.PolicyRule{}}
+	for _, r := range p.Rules {
+		rule := gen.PolicyRule{Section: r.Ref.Section, Index: r.Ref.Index, Line: r.Ref.Line,
+			Direction: gen.Direction(r.Direction.String()), Verdict: verdictModel(r.Verdict)}
+		rule.Peers = texts(r.Peers, peerText)
+		rule.Ports = texts(r.Ports, portText)
+		out.Rules = append(out.Rules, rule)
+	}
+	return out
+}
+
+// texts keeps the difference between nil (no restriction) and empty (nothing).
+func texts[T any](in []T, text func(T) string) *[]string {
+	if in == nil {
+		return nil
+	}
+	out := make([]string, len(in))
+	for i, v := range in {
+		out[i] = text(v)
+	}
+	return &out
+}
+
+func peerText(p types.Peer) string {
+	switch {
+	case p.Labels != nil:
+		if p.Labels.IsEmpty() {
+			return "every identity"
+		}
+		return p.Labels.String()
+	case p.CIDR != nil:
+		s := p.CIDR.Prefix.String()
+		if len(p.CIDR.Except) > 0 {
+			except := make([]string, len(p.CIDR.Except))
+			for i, e := range p.CIDR.Except {
+				except[i] = e.String()
+			}
+			s += " except " + strings.Join(except, ", ")
+		}
+		if p.CIDR.Pods {
+			s += " (pods too)"
+		}
+		return s
+	}
+	return "entity " + p.Entity
+}
+
+func portText(p types.Port) string {
+	switch {
+	case p.Name != "":
+		return fmt.Sprintf("%s/%s", p.Name, p.Proto)
+	case p.Port == 0:
+		return "*/" + p.Proto.String()
+	case p.End != 0 && p.End != p.Port:
+		return fmt.Sprintf("%d-%d/%s", p.Port, p.End, p.Proto)
+	}
+	return fmt.Sprintf("%d/%s", p.Port, p.Proto)
+}
