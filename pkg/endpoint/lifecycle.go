@@ -1,0 +1,84 @@
+package endpoint
+
+import (
+	"context"
+
+	"github.com/weirnet/weir/pkg/endpoint/regeneration"
+	"github.com/weirnet/weir/pkg/identity"
+)
+
+// Restore starts an endpoint from its record, in state restoring. Nothing is
+// built before Resume.
+func Restore(cfg Config, rec Record) *Endpoint {
+	row := rec.row()
+	row.State, row.Restored = regeneration.StateRestoring, true
+	row.Reason = "restored from its record"
+	if rec.Deleting {
+		row.State, row.Reason = regeneration.StateDisconnecting, "its deletion was interrupted"
+	}
+	e := newEndpoint(cfg, row, rec.extra)
+	if rec.Deleting {
+		e.kill()
+	}
+	e.start()
+	return e
+}
+
+// Resume lets a restored endpoint go on: its identity is allocated again from
+// the labels of its record, and then it is built. Call it when all restored
+// endpoints are registered. Without labels in the record SetLabels does it.
+func (e *Endpoint) Resume() {
+	_ = e.Update(func(t *Turn) { // one that goes away has nothing to resume
+		if t.state == regeneration.StateRestoring && len(t.Row.Labels) > 0 {
+			t.needIdentity("restored")
+		}
+	})
+}
+
+// BeginDelete moves to disconnecting: from here on LockAlive fails. When it
+// returns, the record says that the endpoint is being deleted, so that the next
+// agent finishes an interrupted deletion.
+func (e *Endpoint) BeginDelete(reason string) {
+	t, err := e.lock()
+	if err != nil {
+		return
+	}
+	t.SetState(regeneration.StateDisconnecting, reason)
+	t.Unlock()
+	if t, err := e.lock(); err == nil { // the owner writes the record between two turns
+		t.Unlock()
+	}
+}
+
+// WaitBuilds drops the queued build and waits for the running one to end.
+func (e *Endpoint) WaitBuilds(ctx context.Context) error { return e.cfg.Queue.Cancel(ctx, e) }
+
+// RemoveRecord removes the record for good. It may be repeated.
+func (e *Endpoint) RemoveRecord() error {
+	t, err := e.lock()
+	if err != nil {
+		return nil // the owner ended: it was removed before
+	}
+	e.own.gone = true
+	t.Unlock()
+	return removeRecord(e.cfg.StateDir, e.ID)
+}
+
+// FinishDelete moves to disconnected and ends the endpoint's goroutines.
+func (e *Endpoint) FinishDelete() {
+	if t, err := e.lock(); err == nil {
+		t.SetState(regeneration.StateDisconnected, "deleted")
+		t.Unlock()
+	}
+	e.Close()
+}
+
+// SetPrefixes tells the endpoint which prefixes cover its addresses now; a
+// difference to what the endpoint map says is written by a build.
+func (e *Endpoint) SetPrefixes(prefixes [2]identity.NumericIdentity) {
+	_ = e.Update(func(t *Turn) { // one that goes away has no entry to rewrite
+		if t.Row.Built() && t.Row.PrefixIdentities != prefixes {
+			t.regenerate(regeneration.LevelPolicy, "prefix identity changed")
+		}
+	})
+}

@@ -1,0 +1,304 @@
+package endpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/pkg/endpoint/id"
+	"github.com/weirnet/weir/pkg/endpoint/regeneration"
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/labels"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/types"
+)
+
+// RecordVersion is written into every record. A record of a newer version is
+// refused; fields may be added without a new version.
+const RecordVersion = 1
+
+const (
+	recordName = "endpoint.json"
+	recordTemp = ".endpoint.json.tmp"
+)
+
+// Record is what of an endpoint outlives the agent: <state>/endpoints/<id>/endpoint.json.
+// Fields that this agent does not know are kept when it writes the record again.
+type Record struct {
+	Version            int               `json:"version"`
+	ID                 uint16            `json:"id"`
+	Deleting           bool              `json:"deleting,omitempty"`
+	ContainerID        string            `json:"container-id,omitempty"`
+	ContainerInterface string            `json:"container-interface,omitempty"`
+	NetNS              string            `json:"netns,omitempty"`
+	HostInterface      string            `json:"host-interface,omitempty"`
+	IfIndex            int               `json:"host-ifindex,omitempty"`
+	MAC                types.MAC         `json:"mac"`
+	NodeMAC            types.MAC         `json:"node-mac"`
+	IPv4               netip.Addr        `json:"ipv4"`
+	IPv6               netip.Addr        `json:"ipv6"`
+	Pool               string            `json:"pool,omitempty"`
+	PodNamespace       string            `json:"pod-namespace,omitempty"`
+	PodName            string            `json:"pod-name,omitempty"`
+	PodUID             string            `json:"pod-uid,omitempty"`
+	Labels             []string          `json:"labels,omitempty"`
+	InfoLabels         []string          `json:"information-labels,omitempty"`
+	Identity           uint32            `json:"identity,omitempty"`
+	NamedPorts         []NamedPortRecord `json:"named-ports,omitempty"`
+	Created            time.Time         `json:"created"`
+
+	labels, infoLabels labels.LabelArray
+	extra              recordExtra
+}
+
+// NamedPortRecord is one named port in a record.
+type NamedPortRecord struct {
+	Name     string      `json:"name"`
+	Protocol types.Proto `json:"protocol"`
+	Port     uint16      `json:"port"`
+}
+
+// recordExtra holds the fields of a record that this agent does not know.
+type recordExtra map[string]json.RawMessage
+
+// BadRecord is a record that could not be read and was moved aside.
+type BadRecord struct {
+	Path string // where it is now
+	Err  error
+}
+
+func recordOf(r *Row, extra recordExtra) Record {
+	rec := Record{
+		Version: RecordVersion, ID: r.ID, Deleting: !r.State.Alive(),
+		ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, NetNS: r.NetNS,
+		HostInterface: r.HostInterface, IfIndex: r.IfIndex, MAC: r.MAC, NodeMAC: r.NodeMAC,
+		IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
+		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID,
+		Labels: r.Labels.Strings(), InfoLabels: r.InfoLabels.Strings(),
+		Identity: uint32(r.Identity), Created: r.Created, extra: extra,
+	}
+	for name, port := range r.NamedPorts {
+		rec.NamedPorts = append(rec.NamedPorts, NamedPortRecord{name.Name, name.Proto, port})
+	}
+	slices.SortFunc(rec.NamedPorts, func(a, b NamedPortRecord) int {
+		return strings.Compare(a.Name+" "+a.Protocol.String(), b.Name+" "+b.Protocol.String())
+	})
+	return rec
+}
+
+func (rec *Record) row() Row {
+	r := Row{
+		ID: rec.ID, Created: rec.Created,
+		Link: Link{
+			ContainerID: rec.ContainerID, ContainerInterface: rec.ContainerInterface, NetNS: rec.NetNS,
+			HostInterface: rec.HostInterface, IfIndex: rec.IfIndex, MAC: rec.MAC, NodeMAC: rec.NodeMAC,
+			IPv4: rec.IPv4, IPv6: rec.IPv6, Pool: rec.Pool,
+		},
+		Pod:    Pod{Namespace: rec.PodNamespace, Name: rec.PodName, UID: rec.PodUID},
+		Labels: rec.labels, InfoLabels: rec.infoLabels, Identity: identity.NumericIdentity(rec.Identity),
+	}
+	for _, p := range rec.NamedPorts {
+		if r.NamedPorts == nil {
+			r.NamedPorts = policytypes.NamedPorts{}
+		}
+		r.NamedPorts[policytypes.NamedPort{Name: p.Name, Proto: p.Protocol}] = p.Port
+	}
+	return r
+}
+
+// recordDiffers reports whether the change from old to new belongs into the record.
+func recordDiffers(old, new *Row) bool {
+	if old == new || new.State == regeneration.StateDisconnected {
+		return false
+	}
+	return old.Link != new.Link || old.Pod != new.Pod || old.Identity != new.Identity ||
+		old.State.Alive() != new.State.Alive() || !old.Labels.Equal(new.Labels) ||
+		!old.InfoLabels.Equal(new.InfoLabels) || !maps.Equal(old.NamedPorts, new.NamedPorts)
+}
+
+// writeRecord replaces the endpoint's record: a reader sees the old or the new
+// one, also after a power cut.
+func writeRecord(stateDir string, rec Record) error {
+	b, err := marshalRecord(rec)
+	if err != nil {
+		return fmt.Errorf("writing the record of endpoint %d: %w", rec.ID, err)
+	}
+	dir := recordDir(stateDir, rec.ID)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fmt.Errorf("writing the record of endpoint %d: %w; check the state directory", rec.ID, err)
+	}
+	if err := replaceFile(dir, recordTemp, recordName, b); err != nil {
+		return fmt.Errorf("writing the record of endpoint %d: %w; check the state directory", rec.ID, err)
+	}
+	return nil
+}
+
+func replaceFile(dir, temp, name string, b []byte) (err error) {
+	tmp := filepath.Join(dir, temp)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp)
+		}
+	}()
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	if err = os.Rename(tmp, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// marshalRecord writes the known fields over the unknown ones.
+func marshalRecord(rec Record) ([]byte, error) {
+	b, err := json.Marshal(rec)
+	if err != nil || len(rec.extra) == 0 {
+		return b, err
+	}
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, err
+	}
+	for k, v := range rec.extra {
+		if _, known := all[k]; !known {
+			all[k] = v
+		}
+	}
+	return json.Marshal(all)
+}
+
+// recordFields are the names of all known fields.
+var recordFields = func() map[string]bool {
+	known := map[string]bool{}
+	for _, f := range []string{
+		"version", "id", "deleting", "container-id", "container-interface", "netns", "host-interface",
+		"host-ifindex", "mac", "node-mac", "ipv4", "ipv6", "pool", "pod-namespace", "pod-name", "pod-uid",
+		"labels", "information-labels", "identity", "named-ports", "created",
+	} {
+		known[f] = true
+	}
+	return known
+}()
+
+func parseRecord(b []byte, number uint16) (Record, error) {
+	var rec Record
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return rec, err
+	}
+	switch {
+	case rec.Version < 1:
+		return rec, errors.New("it has no version")
+	case rec.Version > RecordVersion:
+		return rec, fmt.Errorf("it has version %d and this agent reads up to %d; start an agent of the version that wrote it", rec.Version, RecordVersion)
+	case rec.ID != number:
+		return rec, fmt.Errorf("it is of endpoint %d", rec.ID)
+	}
+	var err error
+	if rec.labels, err = labels.ParseArray(rec.Labels...); err != nil {
+		return rec, err
+	}
+	if rec.infoLabels, err = labels.ParseArray(rec.InfoLabels...); err != nil {
+		return rec, err
+	}
+	all := recordExtra{}
+	if err := json.Unmarshal(b, &all); err != nil {
+		return rec, err
+	}
+	maps.DeleteFunc(all, func(k string, _ json.RawMessage) bool { return recordFields[k] })
+	rec.extra = all
+	return rec, nil
+}
+
+// ReadAll reads every record under the state directory, by number. What an
+// interrupted write left behind is removed. A record that cannot be read is
+// moved aside, beside its place, and returned in bad: nothing is lost. A missing
+// directory means no endpoints.
+func ReadAll(stateDir string) (recs []Record, bad []BadRecord, err error) {
+	root := filepath.Join(stateDir, "endpoints")
+	dirs, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the records of endpoints: %w", err)
+	}
+	for _, d := range dirs {
+		number, err := id.ParseNumber(d.Name())
+		if err != nil || !d.IsDir() {
+			continue // not ours
+		}
+		dir := filepath.Join(root, d.Name())
+		os.Remove(filepath.Join(dir, recordTemp))
+		path := filepath.Join(dir, recordName)
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			os.Remove(dir) // created, but killed before the first record; kept if it holds anything else
+			continue
+		}
+		rec := Record{}
+		if err == nil {
+			rec, err = parseRecord(b, number)
+		}
+		if err != nil {
+			bad = append(bad, moveAside(path, fmt.Errorf("record %s cannot be used: %w", path, err)))
+			continue
+		}
+		recs = append(recs, rec)
+	}
+	slices.SortFunc(recs, func(a, b Record) int { return int(a.ID) - int(b.ID) })
+	return recs, bad, nil
+}
+
+func moveAside(path string, cause error) BadRecord {
+	aside := path + ".bad-" + time.Now().UTC().Format("20060102T150405.000000000")
+	if err := os.Rename(path, aside); err != nil {
+		return BadRecord{Path: path, Err: errors.Join(cause, err)}
+	}
+	return BadRecord{Path: aside, Err: cause}
+}
+
+func recordDir(stateDir string, number uint16) string {
+	return filepath.Join(stateDir, "endpoints", strconv.Itoa(int(number)))
+}
+
+// removeRecord removes the record and its directory. Records that were moved
+// aside stay.
+func removeRecord(stateDir string, number uint16) error {
+	dir := recordDir(stateDir, number)
+	for _, name := range []string{recordName, recordTemp} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the record of endpoint %d: %w", number, err)
+		}
+	}
+	os.Remove(dir) // fails while something was moved aside in it
+	return nil
+}

@@ -1,0 +1,129 @@
+package endpoint
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/pkg/endpoint/id"
+	"github.com/weirnet/weir/pkg/endpoint/plan"
+	"github.com/weirnet/weir/pkg/endpoint/regeneration"
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/labels"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/types"
+)
+
+// Pod names the Kubernetes pod behind an endpoint. All fields may be empty.
+type Pod struct {
+	Namespace string
+	Name      string
+	UID       string
+}
+
+// Known reports whether the pod has a name.
+func (p Pod) Known() bool { return p.Name != "" }
+
+// String prints namespace/name, or "" where the pod is not known.
+func (p Pod) String() string {
+	if !p.Known() {
+		return ""
+	}
+	return id.PodName(p.Namespace, p.Name)
+}
+
+// Link is what the CNI plugin made for the endpoint. It does not change during
+// the endpoint's life.
+type Link struct {
+	ContainerID        string
+	ContainerInterface string // name inside the pod
+	NetNS              string // path of the pod's network namespace as the runtime gave it
+	HostInterface      string // name of the host side of the pair
+	IfIndex            int    // of the host side
+	MAC                types.MAC
+	NodeMAC            types.MAC // of the host side
+	IPv4               netip.Addr
+	IPv6               netip.Addr
+	// Pool is the IPAM pool of the addresses.
+	Pool string
+}
+
+// Attachment is the key of the link: container id and interface name.
+func (l Link) Attachment() string { return id.Attachment(l.ContainerID, l.ContainerInterface) }
+
+// Addrs lists the addresses that are set, IPv4 first.
+func (l Link) Addrs() []netip.Addr { return plan.Layout{IPv4: l.IPv4, IPv6: l.IPv6}.Addrs() }
+
+// Row is an immutable snapshot of an endpoint. Slices and maps in it are never
+// written to after publication; a change replaces them.
+type Row struct {
+	ID       uint16
+	Seq      uint64 // grows with every published change
+	State    regeneration.State
+	Reason   string // why the endpoint is not ready, or what went wrong last; empty when all is well
+	Degraded string // why the endpoint denies everything although it is ready; empty otherwise
+	Restored bool   // came from a record of an earlier agent and has not been built since
+	Created  time.Time
+
+	Link
+	Pod Pod
+
+	Labels        labels.LabelArray // identity-relevant; nil: not known yet
+	InfoLabels    labels.LabelArray // the others
+	NamedPorts    policytypes.NamedPorts
+	LabelRevision uint64                   // grows with every change of Labels or NamedPorts
+	Identity      identity.NumericIdentity // of Labels; 0: not allocated yet
+
+	Realized *plan.Layout // what the kernel has; nil: nothing, or not known after a restart
+	// PrefixIdentities are those written to the endpoint map, IPv4 and IPv6.
+	PrefixIdentities [2]identity.NumericIdentity
+	Slot             uint32 // policy slot in force; 0: deny everything
+	KernelRevision   uint32 // beside the slot; grows with every change of policy or ipcache
+	PolicyEntries    int    // in force
+	RealizedPolicy   map[policytypes.Key]policytypes.Entry
+
+	PolicyRevision     uint64 // of the repository: the policy in force answers for it
+	NextPolicyRevision uint64 // the newest one that the endpoint was told of
+	// AffectedRevision is the newest one that changes this endpoint's policy.
+	AffectedRevision  uint64
+	AttemptedRevision uint64 // of the last build, also of one that failed
+}
+
+// Built reports whether a build of this agent has put the endpoint into the kernel.
+func (r *Row) Built() bool { return r.Realized != nil }
+
+// InSync reports whether the policy in force is the one that was last asked for.
+func (r *Row) InSync() bool { return r.Built() && r.PolicyRevision >= r.AffectedRevision }
+
+// Desired is the layout that the row asks for.
+func (r *Row) Desired() plan.Layout {
+	return plan.Layout{
+		ID: r.ID, Identity: r.Identity, IfIndex: r.IfIndex,
+		MAC: r.MAC, NodeMAC: r.NodeMAC, IPv4: r.IPv4, IPv6: r.IPv6,
+	}
+}
+
+// PolicyGroup names the endpoints that always have the same policy map: those
+// of one identity and the same named ports.
+func (r *Row) PolicyGroup() string {
+	ports := make([]string, 0, len(r.NamedPorts))
+	for name, number := range r.NamedPorts {
+		ports = append(ports, fmt.Sprintf(" %s=%d", name, number))
+	}
+	slices.Sort(ports)
+	return fmt.Sprint(uint32(r.Identity)) + strings.Join(ports, "")
+}
+
+// same reports whether nothing worth publishing differs. Seq is ignored.
+func (r *Row) same(o *Row) bool {
+	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored &&
+		r.Link == o.Link && r.Pod == o.Pod && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
+		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.Identity == o.Identity &&
+		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot &&
+		r.KernelRevision == o.KernelRevision && r.PolicyEntries == o.PolicyEntries &&
+		r.PolicyRevision == o.PolicyRevision && r.NextPolicyRevision == o.NextPolicyRevision &&
+		r.AffectedRevision == o.AffectedRevision && r.AttemptedRevision == o.AttemptedRevision
+}
