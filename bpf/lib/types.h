@@ -33,6 +33,7 @@ struct endpoint_info {
 	__u8 node_mac[6];      /* host side */
 	__u8 pad2[2];
 };
+#define ENDPOINT_NODE (1u << 0) /* an address of the node: not delivered here, id and ifindex mean nothing */
 
 /* weir_epconfig: ARRAY, BPF_F_MMAPABLE, by endpoint id. */
 struct endpoint_config {
@@ -77,8 +78,9 @@ struct ipcache_entry {
 };
 
 /* weir_ct4, weir_ct6: LRU_HASH. Both directions of a flow share one entry: the
- * smaller address (then port) is side 0. An echo request carries its identifier
- * as the requester's port and 0 as the responder's. */
+ * smaller address (then port) is side 0, compared as on the wire. An ICMP echo
+ * has its identifier as the requester's port and 0 as the responder's; other
+ * ICMP messages have their type as both ports; protocols without ports have 0. */
 struct ct4_key {
 	__be32 addr[2];
 	__be16 port[2];
@@ -109,7 +111,8 @@ struct ct_entry {
 #define CT_CLOSING_RESP  (1u << 3)
 #define CT_ESTABLISHED   (1u << 4) /* a TCP segment other than SYN was seen */
 
-/* weir_frag4, weir_frag6: LRU_HASH. Ports of a datagram's first fragment. */
+/* weir_frag: LRU_HASH. What a datagram's first fragment says of its transport
+ * header. protocol is 0 for IPv6, whose fragments are matched without it. */
 struct frag_key {
 	__be32 saddr[4];
 	__be32 daddr[4];
@@ -120,8 +123,11 @@ struct frag_key {
 };
 
 struct frag_entry {
-	__be16 sport;
+	__be16 sport; /* as in a conntrack key */
 	__be16 dport;
+	__u8 protocol;
+	__u8 icmp_type;
+	__u8 pad[2];
 };
 
 /* weir_metrics: PERCPU_ARRAY, index = reason << 1 | direction; reason 0 counts forwarded packets. */

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* One entry per flow, found by one lookup from either direction, and the
+ * judgement of flows that have none or whose policy moved on.
+ */
+#pragma once
+#include "identity.h"
+#include "notify.h"
+#include "policy.h"
+
+/* Seconds that an idle flow is remembered. */
+#define TIMEOUT_SYN 60            /* TCP, only SYNs seen */
+#define TIMEOUT_ESTABLISHED 21600 /* TCP */
+#define TIMEOUT_CLOSING 10        /* TCP, closed by both ends or reset */
+#define TIMEOUT_OTHER 60          /* everything else */
+
+#define CT_CLOSING (CT_CLOSING_INIT | CT_CLOSING_RESP)
+
+union ct_key {
+	struct ct4_key v4;
+	struct ct6_key v6;
+};
+
+/* One end of a flow, as far as it is an endpoint of this node. */
+struct side {
+	__u64 word; /* policy word of the endpoint, read before anything else is looked up */
+	__u32 endpoint;
+	bool local;
+};
+
+static __always_inline __u32 now_seconds(void)
+{
+	return bpf_ktime_get_boot_ns() / 1000000000ULL;
+}
+
+/* The revision that an up-to-date entry holds for this end. A local endpoint
+ * without policy has none, and matches no entry. */
+static __always_inline __u32 current_revision(const struct side *s)
+{
+	__u32 revision = s->word >> 32;
+
+	if (!s->local)
+		return 0;
+	return revision ? revision : ~0u;
+}
+
+/* Writes the canonical key. Returns the side, 0 or 1, that the source is. */
+static __always_inline bool make_key(union ct_key *key, const __u8 family, const __be32 *saddr, const __be32 *daddr,
+				     __be16 sport, __be16 dport, __u8 protocol)
+{
+	bool swap = bpf_ntohs(sport) > bpf_ntohs(dport);
+
+	if (family == FAMILY_V4) {
+		__u32 s = bpf_ntohl(saddr[0]), d = bpf_ntohl(daddr[0]);
+		struct ct4_key *k = &key->v4;
+
+		if (s != d)
+			swap = s > d;
+		if (swap) {
+			k->addr[0] = daddr[0];
+			k->addr[1] = saddr[0];
+			k->port[0] = dport;
+			k->port[1] = sport;
+		} else {
+			k->addr[0] = saddr[0];
+			k->addr[1] = daddr[0];
+			k->port[0] = sport;
+			k->port[1] = dport;
+		}
+		k->protocol = protocol;
+		k->pad[0] = k->pad[1] = k->pad[2] = 0;
+	} else {
+		__u64 s = bpf_be64_to_cpu((__u64)saddr[1] << 32 | saddr[0]);
+		__u64 d = bpf_be64_to_cpu((__u64)daddr[1] << 32 | daddr[0]);
+		struct ct6_key *k = &key->v6;
+
+		if (s == d) {
+			s = bpf_be64_to_cpu((__u64)saddr[3] << 32 | saddr[2]);
+			d = bpf_be64_to_cpu((__u64)daddr[3] << 32 | daddr[2]);
+		}
+		if (s != d)
+			swap = s > d;
+		for (int i = 0; i < 4; i++) {
+			k->addr[0][i] = swap ? daddr[i] : saddr[i];
+			k->addr[1][i] = swap ? saddr[i] : daddr[i];
+		}
+		k->port[0] = swap ? dport : sport;
+		k->port[1] = swap ? sport : dport;
+		k->protocol = protocol;
+		k->pad[0] = k->pad[1] = k->pad[2] = 0;
+	}
+	return swap;
+}
+
+static __always_inline struct ct_entry *find_flow(const union ct_key *key, const __u8 family)
+{
+	if (family == FAMILY_V4)
+		return bpf_map_lookup_elem(&weir_ct4, &key->v4);
+	return bpf_map_lookup_elem(&weir_ct6, &key->v6);
+}
+
+static __always_inline long store_flow(const union ct_key *key, const __u8 family, const struct ct_entry *e)
+{
+	if (family == FAMILY_V4)
+		return bpf_map_update_elem(&weir_ct4, &key->v4, e, BPF_ANY);
+	return bpf_map_update_elem(&weir_ct6, &key->v6, e, BPF_ANY);
+}
+
+static __always_inline void forget_flow(const union ct_key *key, const __u8 family)
+{
+	if (family == FAMILY_V4)
+		bpf_map_delete_elem(&weir_ct4, &key->v4);
+	else
+		bpf_map_delete_elem(&weir_ct6, &key->v6);
+}
+
+/* Whether the packet belongs to the entry's flow. Two packets never ride what
+ * the other end opened: a SYN of the responder, and an echo request. A SYN on a
+ * flow that is closing opens a new one. */
+static __always_inline bool rides(const struct ct_entry *e, const struct packet *p, const __u8 family, bool reply)
+{
+	if (p->protocol == IPPROTO_TCP)
+		return (p->tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN || (!reply && !(e->flags & CT_CLOSING));
+	if (is_icmp(family, p->protocol))
+		return reply == (p->icmp_type == echo_reply(family));
+	return true;
+}
+
+/* Counts the packet and moves the flow's state and time on. */
+static __always_inline void account(struct ct_entry *e, const struct packet *p, bool reply, __u32 now)
+{
+	__u32 old = e->flags, flags = old, expires;
+
+	e->packets++;
+	e->bytes += p->length;
+	if (reply)
+		flags |= CT_SEEN_REPLY;
+	expires = now + TIMEOUT_OTHER;
+	if (p->protocol == IPPROTO_TCP) {
+		if (!(p->tcp_flags & TCP_SYN))
+			flags |= CT_ESTABLISHED;
+		if (unlikely(p->tcp_flags & (TCP_FIN | TCP_RST))) {
+			flags |= reply ? CT_CLOSING_RESP : CT_CLOSING_INIT;
+			if ((p->tcp_flags & TCP_RST) && !(old & CT_SEEN_REPLY))
+				flags |= CT_CLOSING;
+		}
+		/* A reset may be forged: the flow's time is back with the next packet
+		 * of any other kind, unless both ends have closed. */
+		if ((flags & CT_CLOSING) == CT_CLOSING || (p->tcp_flags & TCP_RST))
+			expires = now + TIMEOUT_CLOSING;
+		else if (flags & CT_ESTABLISHED)
+			expires = now + TIMEOUT_ESTABLISHED;
+		else
+			expires = now + TIMEOUT_SYN;
+		if ((old & CT_CLOSING) == CT_CLOSING)
+			expires = e->expires;
+	}
+	if (flags != old)
+		e->flags = flags;
+	if (e->expires != expires)
+		e->expires = expires;
+}
+
+/* What a judgement decided. known: rules of the entry, if there is one. */
+struct judgement {
+	struct side initiator;
+	struct side responder;
+	bool known;
+	bool egress_stale;
+	bool ingress_stale;
+	__u32 egress_rule;
+	__u32 ingress_rule;
+};
+
+/* Judges the flow of packet p: egress by the initiator's policy, ingress by the
+ * responder's, as far as they are local and stale. Every direction of a new
+ * flow gives an event of its own; the first one that is denied gives a drop
+ * event, for which p is left as that judgement found it. A known flow is told
+ * of only if its rule changed. Returns 0 or a negative drop reason. */
+OUT_OF_LINE int judge(struct __sk_buff *skb, struct packet *p, struct judgement *j)
+{
+	__u32 rule = 0, revision = 0;
+	int denied = 0, reason;
+
+	if (!p || !j)
+		return -DROP_POLICY;
+	/* Revisions were read by the caller; addresses are looked up after that. */
+	identify(p);
+	if (j->initiator.local && j->egress_stale) {
+		denied = judge_direction(p, j->initiator.word, j->initiator.endpoint, DIR_EGRESS);
+		rule = p->rule;
+		revision = p->revision;
+		if (!denied && (!j->known || rule != j->egress_rule))
+			notify(skb, p, EVENT_VERDICT, 0);
+		j->egress_rule = rule;
+		if (denied && j->known)
+			return -denied;
+	}
+	if (j->responder.local && j->ingress_stale) {
+		reason = judge_direction(p, j->responder.word, j->responder.endpoint, DIR_INGRESS);
+		if (reason && !denied)
+			return -reason;
+		if (denied || !j->known || p->rule != j->ingress_rule)
+			notify(skb, p, EVENT_VERDICT, reason);
+		j->ingress_rule = p->rule;
+	}
+	if (denied) {
+		p->direction = DIR_EGRESS;
+		p->endpoint = j->initiator.endpoint;
+		p->rule = rule;
+		p->revision = revision;
+	}
+	return -denied;
+}
+
+/* Records a flow that was just allowed. */
+static __always_inline int create_flow(const union ct_key *key, const struct packet *p, const __u8 family,
+				       const struct judgement *j, bool side, __u32 now)
+{
+	struct ct_entry e = {
+		.flags = side ? CT_INITIATOR_1 : 0,
+		.egress_revision = current_revision(&j->initiator),
+		.ingress_revision = current_revision(&j->responder),
+		.egress_rule = j->egress_rule,
+		.ingress_rule = j->ingress_rule,
+	};
+
+	account(&e, p, false, now);
+	return store_flow(key, family, &e) ? -DROP_CT_CREATE : 0;
+}
+
+/* Judges a known flow again. The result goes in by an update, not through the
+ * pointer: the kernel may give an entry's memory to another flow at any time,
+ * and that one must not get this one's stamp. */
+static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, const __u8 family,
+				       const union ct_key *key, const struct ct_entry *known, struct judgement *j,
+				       __u32 now)
+{
+	struct ct_entry e = *known;
+	__u32 egress = current_revision(&j->initiator), ingress = current_revision(&j->responder);
+	int err;
+
+	j->known = true;
+	j->egress_stale = e.egress_revision != egress;
+	j->ingress_stale = e.ingress_revision != ingress;
+	j->egress_rule = e.egress_rule;
+	j->ingress_rule = e.ingress_rule;
+	err = judge(skb, p, j);
+	if (err) {
+		forget_flow(key, family);
+		return err;
+	}
+	e.egress_revision = egress;
+	e.ingress_revision = ingress;
+	e.egress_rule = j->initiator.local ? j->egress_rule : 0;
+	e.ingress_rule = j->responder.local ? j->ingress_rule : 0;
+	account(&e, p, p->reply, now);
+	return store_flow(key, family, &e) ? -DROP_CT_CREATE : 0;
+}
+
+/* Finds or opens the packet's flow. src and dst are the packet's ends. Returns
+ * 0 if the packet may pass, else a negative drop reason. */
+static __always_inline int track(struct __sk_buff *skb, struct packet *p, const __u8 family, const struct side *src,
+				 const struct side *dst)
+{
+	__u32 src_revision = current_revision(src), dst_revision = current_revision(dst);
+	__u32 now = now_seconds();
+	struct judgement j = {};
+	struct ct_entry *e;
+	union ct_key key;
+	bool side, reply;
+	int err;
+
+	side = make_key(&key, family, p->saddr, p->daddr, p->sport, p->dport, p->protocol);
+	e = find_flow(&key, family);
+	if (likely(e && now < e->expires)) {
+		reply = side != !!(e->flags & CT_INITIATOR_1);
+		if (likely(rides(e, p, family, reply))) {
+			if (likely(e->egress_revision == (reply ? dst_revision : src_revision) &&
+				   e->ingress_revision == (reply ? src_revision : dst_revision))) {
+				account(e, p, reply, now);
+				return 0;
+			}
+			p->reply = reply;
+			j.initiator = reply ? *dst : *src;
+			j.responder = reply ? *src : *dst;
+			return judge_again(skb, p, family, &key, e, &j, now);
+		}
+	}
+	j.initiator = *src;
+	j.responder = *dst;
+	j.egress_stale = j.ingress_stale = true;
+	err = judge(skb, p, &j);
+	if (err)
+		return err;
+	return create_flow(&key, p, family, &j, side, now);
+}

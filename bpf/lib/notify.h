@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Counters and events. An event never wakes the reader up: it polls, and all
+ * producers of a ring must use the same discipline. */
+#pragma once
+#include "maps.h"
+#include "parse.h"
+
+static __always_inline void count(__u32 reason, __u32 direction, __u32 bytes)
+{
+	__u32 index = reason << 1 | direction;
+	struct metrics_entry *m = bpf_map_lookup_elem(&weir_metrics, &index);
+
+	if (m) {
+		m->packets++;
+		m->bytes += bytes;
+	}
+}
+
+/* A decision is told in the orientation of the flow that it is about, so that
+ * the endpoint of an egress decision is always the source. All other events
+ * tell the packet as it is. */
+static __always_inline void fill_event(struct event *e, struct __sk_buff *skb, const struct packet *p, __u8 type,
+				       __u8 reason, bool turned)
+{
+	const __be32 *saddr = turned ? p->daddr : p->saddr, *daddr = turned ? p->saddr : p->daddr;
+
+	e->timestamp = bpf_ktime_get_boot_ns();
+	e->type = type;
+	e->reason = reason;
+	e->direction = p->direction;
+	e->family = p->family;
+	e->endpoint = p->endpoint;
+	e->protocol = p->protocol;
+	e->tcp_flags = p->tcp_flags;
+	if (is_icmp(p->family, p->protocol)) {
+		e->sport = p->icmp_id;
+		e->dport = bpf_htons(p->icmp_type << 8 | p->icmp_code);
+	} else {
+		e->sport = turned ? p->dport : p->sport;
+		e->dport = turned ? p->sport : p->dport;
+	}
+	e->length = p->length;
+	e->src_identity = turned ? p->dst_identity : p->src_identity;
+	e->dst_identity = turned ? p->src_identity : p->dst_identity;
+	e->src_prefix_identity = turned ? p->dst_prefix_identity : p->src_prefix_identity;
+	e->dst_prefix_identity = turned ? p->src_prefix_identity : p->dst_prefix_identity;
+	e->rule = p->rule;
+	e->revision = p->revision;
+	e->ifindex = skb->ifindex;
+	e->pad = 0;
+	for (int i = 0; i < 4; i++) {
+		e->saddr[i] = saddr[i];
+		e->daddr[i] = daddr[i];
+	}
+}
+
+static __always_inline void send_event(struct event *e)
+{
+	if (bpf_ringbuf_output(&weir_events, e, sizeof(*e), BPF_RB_NO_WAKEUP))
+		count(DROP_EVENT_LOST, e->direction & 1, 0);
+}
+
+/* Tells of the decision that stands in p. */
+OUT_OF_LINE int notify(struct __sk_buff *skb, const struct packet *p, __u32 type, __u32 reason)
+{
+	struct event e = {};
+
+	if (!p)
+		return 0;
+	if (p->reply && (type == EVENT_VERDICT || reason == DROP_POLICY || reason == DROP_POLICY_DENY))
+		fill_event(&e, skb, p, type, reason, true);
+	else
+		fill_event(&e, skb, p, type, reason, false);
+	send_event(&e);
+	return 0;
+}

@@ -1,0 +1,71 @@
+package drop
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Reason says why a packet was dropped, as in enum drop_reason of
+// bpf/lib/drop_reasons.h. The zero value, Forwarded, means that it was not.
+type Reason uint8
+
+const (
+	// Forwarded counts packets that passed.
+	Forwarded Reason = 0
+	// EventLost is no drop: it counts events that found no room in the ring.
+	EventLost Reason = 255
+)
+
+// text is what people read of a reason.
+type text struct{ name, explain string }
+
+// String prints the short name, or "reason 17" for a number that is not known.
+func (r Reason) String() string {
+	switch r {
+	case Forwarded:
+		return "forwarded"
+	case EventLost:
+		return "event-lost"
+	}
+	if t, ok := texts[r]; ok {
+		return t.name
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
+}
+
+// Explain says what happened and what to try next.
+func (r Reason) Explain() string {
+	switch r {
+	case Forwarded:
+		return "The packet passed."
+	case EventLost:
+		return "The event ring was full, so a verdict or drop was counted but not told. Raise the ring's size or lower the number of new connections."
+	}
+	if t, ok := texts[r]; ok {
+		return t.explain
+	}
+	return "The number is not known here. Compare the versions of agent and command with `weir version`."
+}
+
+// IsPolicy reports whether a policy decided, so that a rule number goes with it.
+func (r Reason) IsPolicy() bool { return r == Policy || r == PolicyDeny }
+
+// Parse finds a reason by its short name.
+func Parse(name string) (Reason, error) {
+	for r, t := range texts {
+		if t.name == name {
+			return r, nil
+		}
+	}
+	return 0, fmt.Errorf("drop reason %q is not known; give one of those that `weir monitor --help` lists", name)
+}
+
+// Reasons lists all reasons for a drop, by number.
+func Reasons() []Reason {
+	all := make([]Reason, 0, len(texts))
+	for r := range texts {
+		all = append(all, r)
+	}
+	slices.Sort(all)
+	return all
+}
