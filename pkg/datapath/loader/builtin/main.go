@@ -1,0 +1,58 @@
+// Command builtin compiles the objects of the common shapes, which the agent's
+// binary then embeds.
+//
+// # What
+//
+// It writes <hash>.o for each shape of loader.BuiltinShapes into a directory
+// and removes objects of former sources from there.
+//
+// # Neighbours
+//
+// Called by `make build` before the binaries; it uses datapath/loader.
+//
+// # Rules
+//
+// It reads the sources from the folder it is told, not from an embedded copy,
+// since package bpf embeds its output.
+//
+// # Try it
+//
+//	go run ./pkg/datapath/loader/builtin -sources bpf -out bpf/objects
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/weirnet/weir/pkg/datapath/loader"
+)
+
+// limit is far above the second or two that clang takes for a shape.
+const limit = 5 * time.Minute
+
+func main() {
+	sources := flag.String("sources", "bpf", "folder with bpf_lxc.c")
+	out := flag.String("out", "bpf/objects", "folder for the objects")
+	clang := flag.String("clang", "", "path or name of clang (default: clang-19, else clang)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	files, err := loader.BuildObjects(ctx, loader.Build{
+		Clang: *clang, Sources: os.DirFS(*sources), Dir: *out,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}, loader.BuiltinShapes())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "builtin:", err)
+		os.Exit(1)
+	}
+	for _, f := range files {
+		fmt.Println(f)
+	}
+}
