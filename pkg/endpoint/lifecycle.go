@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 	"github.com/weirnet/weir/pkg/identity"
@@ -73,11 +74,15 @@ func (e *Endpoint) FinishDelete() {
 	e.Close()
 }
 
-// SetPrefixes tells the endpoint which prefixes cover its addresses now; a
-// difference to what the endpoint map says is written by a build.
-func (e *Endpoint) SetPrefixes(prefixes [2]identity.NumericIdentity) {
+// SetPrefix tells the endpoint which prefix identity covers one of its addresses
+// now; a difference to what the endpoint map says is written by a build.
+func (e *Endpoint) SetPrefix(addr netip.Addr, prefix identity.NumericIdentity) {
 	_ = e.Update(func(t *Turn) { // one that goes away has no entry to rewrite
-		if t.Row.Built() && t.Row.PrefixIdentities != prefixes {
+		i := 0
+		if addr == t.Row.IPv6 {
+			i = 1
+		}
+		if t.Row.Built() && t.Row.PrefixIdentities[i] != prefix {
 			t.regenerate(regeneration.LevelPolicy, "prefix identity changed")
 		}
 	})

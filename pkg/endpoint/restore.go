@@ -50,6 +50,7 @@ type Record struct {
 	PodNamespace       string            `json:"pod-namespace,omitempty"`
 	PodName            string            `json:"pod-name,omitempty"`
 	PodUID             string            `json:"pod-uid,omitempty"`
+	RequestLabels      map[string]string `json:"request-labels,omitempty"`
 	Labels             []string          `json:"labels,omitempty"`
 	InfoLabels         []string          `json:"information-labels,omitempty"`
 	Identity           uint32            `json:"identity,omitempty"`
@@ -82,7 +83,7 @@ func recordOf(r *Row, extra recordExtra) Record {
 		ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, NetNS: r.NetNS,
 		HostInterface: r.HostInterface, IfIndex: r.IfIndex, MAC: r.MAC, NodeMAC: r.NodeMAC,
 		IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
-		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID,
+		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID, RequestLabels: r.RequestLabels,
 		Labels: r.Labels.Strings(), InfoLabels: r.InfoLabels.Strings(),
 		Identity: uint32(r.Identity), Created: r.Created, extra: extra,
 	}
@@ -95,15 +96,23 @@ func recordOf(r *Row, extra recordExtra) Record {
 	return rec
 }
 
+// Link is what the CNI plugin made for the recorded endpoint.
+func (rec *Record) Link() Link {
+	return Link{
+		ContainerID: rec.ContainerID, ContainerInterface: rec.ContainerInterface, NetNS: rec.NetNS,
+		HostInterface: rec.HostInterface, IfIndex: rec.IfIndex, MAC: rec.MAC, NodeMAC: rec.NodeMAC,
+		IPv4: rec.IPv4, IPv6: rec.IPv6, Pool: rec.Pool,
+	}
+}
+
+// Pod names the pod of the recorded endpoint.
+func (rec *Record) Pod() Pod {
+	return Pod{Namespace: rec.PodNamespace, Name: rec.PodName, UID: rec.PodUID}
+}
+
 func (rec *Record) row() Row {
 	r := Row{
-		ID: rec.ID, Created: rec.Created,
-		Link: Link{
-			ContainerID: rec.ContainerID, ContainerInterface: rec.ContainerInterface, NetNS: rec.NetNS,
-			HostInterface: rec.HostInterface, IfIndex: rec.IfIndex, MAC: rec.MAC, NodeMAC: rec.NodeMAC,
-			IPv4: rec.IPv4, IPv6: rec.IPv6, Pool: rec.Pool,
-		},
-		Pod:    Pod{Namespace: rec.PodNamespace, Name: rec.PodName, UID: rec.PodUID},
+		ID: rec.ID, Created: rec.Created, Link: rec.Link(), Pod: rec.Pod(), RequestLabels: rec.RequestLabels,
 		Labels: rec.labels, InfoLabels: rec.infoLabels, Identity: identity.NumericIdentity(rec.Identity),
 	}
 	for _, p := range rec.NamedPorts {
@@ -202,7 +211,7 @@ var recordFields = func() map[string]bool {
 	for _, f := range []string{
 		"version", "id", "deleting", "container-id", "container-interface", "netns", "host-interface",
 		"host-ifindex", "mac", "node-mac", "ipv4", "ipv6", "pool", "pod-namespace", "pod-name", "pod-uid",
-		"labels", "information-labels", "identity", "named-ports", "created",
+		"request-labels", "labels", "information-labels", "identity", "named-ports", "created",
 	} {
 		known[f] = true
 	}

@@ -70,6 +70,9 @@ type Row struct {
 
 	Link
 	Pod Pod
+	// RequestLabels are those that the runtime gave with the request, for pods
+	// without a Pod object.
+	RequestLabels map[string]string
 
 	Labels        labels.LabelArray // identity-relevant; nil: not known yet
 	InfoLabels    labels.LabelArray // the others
@@ -81,7 +84,7 @@ type Row struct {
 	// PrefixIdentities are those written to the endpoint map, IPv4 and IPv6.
 	PrefixIdentities [2]identity.NumericIdentity
 	Slot             uint32 // policy slot in force; 0: deny everything
-	KernelRevision   uint32 // beside the slot; grows with every change of policy or ipcache
+	KernelRevision   uint32 // beside the slot, as the last build wrote it; ipcache changes move it on
 	PolicyEntries    int    // in force
 	RealizedPolicy   map[policytypes.Key]policytypes.Entry
 

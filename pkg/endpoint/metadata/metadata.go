@@ -1,0 +1,214 @@
+package metadata
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weirnet/weir/pkg/endpoint"
+	"github.com/weirnet/weir/pkg/endpoint/regeneration"
+	"github.com/weirnet/weir/pkg/labels"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/workload"
+)
+
+// Patience is how long a new endpoint waits for its pod to appear in the tables.
+const Patience = 2 * time.Second
+
+// Resolver reads the labels of pods. It has no state of its own.
+type Resolver struct {
+	log     *slog.Logger
+	tables  *workload.Tables
+	filter  *labels.Filter
+	cluster string
+}
+
+// New returns a Resolver. cluster is the name of the cluster, which becomes a
+// label of every pod; filter splits labels into identity and information.
+func New(log *slog.Logger, tables *workload.Tables, filter *labels.Filter, cluster string) *Resolver {
+	return &Resolver{log: log, tables: tables, filter: filter, cluster: cluster}
+}
+
+// source says where labels were found.
+type source uint8
+
+const (
+	sourceNone    source = iota // nothing is known of the pod
+	sourceRequest               // the runtime gave labels and there is no Pod object
+	sourcePod
+)
+
+// found is what the tables say of an endpoint's pod at one moment.
+type found struct {
+	source        source
+	ids, infos    labels.LabelArray
+	ports         policytypes.NamedPorts
+	podChanged    <-chan struct{} // nil: the endpoint has no pod name
+	nsChanged     <-chan struct{}
+	otherUID      string // of a pod of the same name that is not the endpoint's
+	podHasEnded   bool
+	namespaceSeen bool
+}
+
+// look reads pod and namespace from one snapshot of the tables.
+func (r *Resolver) look(row *endpoint.Row) found {
+	var f found
+	txn := r.tables.DB.ReadTxn()
+	pod := labels.Pod{Namespace: row.Pod.Namespace, Cluster: r.cluster}
+	if row.Pod.Known() {
+		p, changed, ok := r.tables.Pod(txn, row.Pod.Namespace, row.Pod.Name)
+		f.podChanged = changed
+		switch {
+		case !ok:
+		case row.Pod.UID != "" && p.UID != "" && p.UID != row.Pod.UID:
+			f.otherUID = p.UID
+		case p.Ended():
+			f.podHasEnded = true
+		default:
+			f.source = sourcePod
+			pod.Labels, pod.ServiceAccount = p.Labels, p.ServiceAccount
+			f.ports = namedPorts(p.NamedPorts)
+		}
+	}
+	if f.source == sourceNone && row.RequestLabels != nil {
+		f.source, pod.Labels = sourceRequest, row.RequestLabels
+	}
+	if row.Pod.Namespace != "" {
+		ns, changed, ok := r.tables.Namespace(txn, row.Pod.Namespace)
+		f.nsChanged = changed
+		if ok {
+			pod.NamespaceLabels, f.namespaceSeen = ns.Labels, true
+		}
+	}
+	if f.source != sourceNone {
+		f.ids, f.infos = r.filter.Split(labels.PodLabels(pod))
+	}
+	if f.source != sourceNone && len(f.ids) == 0 {
+		f.ids = initLabels() // the filter left nothing to tell the pod by
+	}
+	return f
+}
+
+func namedPorts(ps []workload.NamedPort) policytypes.NamedPorts {
+	if len(ps) == 0 {
+		return nil
+	}
+	m := make(policytypes.NamedPorts, len(ps))
+	for _, p := range ps {
+		m[policytypes.NamedPort{Name: p.Name, Proto: p.Proto}] = p.Port
+	}
+	return m
+}
+
+func initLabels() labels.LabelArray { return labels.NewLabelArray(labels.Reserved(labels.NameInit)) }
+
+// Attach gives a new endpoint its labels and follows its pod in the background
+// until the endpoint goes away. It waits up to Patience for the pod; after that
+// the endpoint continues as reserved:init and gets its labels when the pod
+// appears. The error is the context's, or says that the endpoint is going away.
+func (r *Resolver) Attach(ctx context.Context, e *endpoint.Endpoint) error {
+	leave := e.Enter(regeneration.StationMetadata, "")
+	f, err := r.await(ctx, e)
+	if err == nil {
+		ids, infos := f.ids, f.infos
+		if f.source == sourceNone {
+			ids = initLabels()
+			r.explain(e, f)
+		}
+		err = e.SetLabels(ids, infos, f.ports)
+	}
+	leave(err)
+	if err != nil {
+		return err
+	}
+	go r.follow(e, f)
+	return nil
+}
+
+// Resume follows the pod of a restored endpoint in the background. The labels of
+// the record stay until the pod is seen; an endpoint whose record has none gets
+// reserved:init after Patience.
+func (r *Resolver) Resume(e *endpoint.Endpoint) {
+	go func() {
+		if len(e.Row().Labels) == 0 {
+			_ = r.Attach(e.Alive(), e) // it fails only when the endpoint goes away
+			return
+		}
+		r.follow(e, found{})
+	}()
+}
+
+// await looks until something is known of the pod or the patience is over.
+func (r *Resolver) await(ctx context.Context, e *endpoint.Endpoint) (found, error) {
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	for {
+		f := r.look(e.Row())
+		if f.source != sourceNone || f.podChanged == nil {
+			return f, nil
+		}
+		select {
+		case <-f.podChanged:
+		case <-limit.C:
+			return f, nil
+		case <-e.Alive().Done():
+			return f, &endpoint.NotAliveError{ID: e.ID, State: e.Row().State}
+		case <-ctx.Done():
+			return f, ctx.Err()
+		}
+	}
+}
+
+// explain says in log and status why an endpoint continues as init.
+func (r *Resolver) explain(e *endpoint.Endpoint, f found) {
+	msg := "pod not in cache after " + Patience.String() + "; continuing as init"
+	switch {
+	case f.podChanged == nil:
+		msg = "the request names no pod and no labels; continuing as init"
+	case f.otherUID != "":
+		msg = "the pod in cache has the UID " + f.otherUID + " and not the one of the request after " + Patience.String() + "; continuing as init"
+	case f.podHasEnded:
+		msg = "the pod in cache has ended; continuing as init"
+	}
+	e.Note(endpoint.TopicOther, endpoint.SeverityWarning, "%s", msg)
+	e.Logger(regeneration.StationMetadata).Warn("Pod metadata is missing", "why", msg)
+}
+
+// follow sets the labels again after every change of pod or namespace. It ends
+// with the endpoint.
+func (r *Resolver) follow(e *endpoint.Endpoint, last found) {
+	for {
+		if last.podChanged != nil || last.nsChanged != nil {
+			select {
+			case <-last.podChanged:
+			case <-last.nsChanged:
+			case <-e.Alive().Done():
+				return
+			}
+		}
+		f := r.look(e.Row())
+		if f.podChanged == nil && f.nsChanged == nil {
+			return // nothing that could change
+		}
+		if r.improves(f, e.Row()) {
+			if e.SetLabels(f.ids, f.infos, f.ports) != nil {
+				return
+			}
+		}
+		last = f
+	}
+}
+
+// improves reports whether what was found should replace the labels in force. A
+// pod that went away or ended changes nothing. The labels of a request do not
+// replace those that a pod had, and those of a record stay until the namespace
+// is known.
+func (r *Resolver) improves(f found, row *endpoint.Row) bool {
+	switch f.source {
+	case sourcePod:
+		return f.namespaceSeen || !row.Restored
+	case sourceRequest:
+		return !f.podHasEnded && f.otherUID == "" && (f.namespaceSeen || !row.Restored)
+	}
+	return false
+}

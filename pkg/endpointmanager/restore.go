@@ -1,0 +1,95 @@
+package endpointmanager
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirnet/weir/pkg/endpoint"
+)
+
+// RestoreReport says what Restore found.
+type RestoreReport struct {
+	Restored []*endpoint.Endpoint // they go on, and are built when their identity is there
+	Removed  []uint16             // their link was gone, or their deletion had been interrupted
+	Bad      []endpoint.BadRecord // records that could not be read; they were moved aside
+	Failed   []error              // records that collide with others, and removals that will be tried again
+}
+
+// Restore brings back the endpoints of an earlier agent. Call it once, before
+// the first Create; the reads of the API may be served as soon as it returns.
+// The error says that the records could not be listed at all.
+func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
+	var rep RestoreReport
+	recs, bad, err := endpoint.ReadAll(m.cfg.Endpoint.StateDir)
+	if err != nil {
+		return rep, err
+	}
+	rep.Bad = bad
+	for _, b := range bad {
+		m.log.Error("Endpoint record moved aside; the pod has to be attached again", "path", b.Path, endpoint.LogError, b.Err)
+	}
+	var all []*endpoint.Endpoint
+	for _, rec := range recs {
+		e, err := m.register(rec)
+		if err != nil {
+			rep.Failed = append(rep.Failed, err)
+			m.log.Error("Endpoint record not used", endpoint.LogEndpointID, rec.ID, endpoint.LogError, err)
+			continue
+		}
+		all = append(all, e)
+	}
+	// From here on all are registered; none has been built.
+	var keep []*endpoint.Endpoint
+	for _, e := range all {
+		if err := m.cfg.Remover.Adopt(e); err != nil {
+			e.Note(endpoint.TopicBPF, endpoint.SeverityWarning, "%v", err)
+		}
+		reason := "its deletion was interrupted"
+		if e.Row().State.Alive() {
+			if !m.missing(e) {
+				keep = append(keep, e)
+				continue
+			}
+			reason = "its interface went away while the agent was not running"
+		}
+		m.log.Info("Removing a restored endpoint", endpoint.LogEndpointID, e.ID, "reason", reason)
+		if err := m.Delete(ctx, e, reason); err != nil {
+			rep.Failed = append(rep.Failed, err)
+			continue
+		}
+		rep.Removed = append(rep.Removed, e.ID)
+	}
+	for _, e := range keep {
+		e.Resume()
+		m.cfg.Metadata.Resume(e)
+	}
+	rep.Restored = keep
+	return rep, nil
+}
+
+// register takes a restored endpoint's number and keys, and starts it.
+func (m *Manager) register(rec endpoint.Record) (*endpoint.Endpoint, error) {
+	l := rec.Link()
+	en := &entry{id: rec.ID, link: l, pod: rec.Pod(), ready: make(chan struct{})}
+	close(en.ready)
+	m.mu.Lock()
+	err := m.addressesFree(l)
+	if owner, taken := m.refs[attachmentRef(l)]; taken && err == nil {
+		err = &DuplicateError{"container interface", l.Attachment(), owner}
+	}
+	if err == nil {
+		err = m.pool.Reserve(rec.ID)
+	}
+	if err == nil {
+		m.index(en)
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("record of endpoint %d: %w", rec.ID, err)
+	}
+	e := endpoint.Restore(m.cfg.Endpoint, rec)
+	m.mu.Lock()
+	en.ep = e
+	m.mu.Unlock()
+	return e, nil
+}
