@@ -82,7 +82,11 @@ type entry struct {
 	err   error         // why ep stayed nil
 	ready chan struct{} // closed when ep or err is set
 
-	deleting sync.Mutex // one deletion at a time; never held with Manager.mu
+	deleting chan struct{} // room for one: whose turn it is to delete
+}
+
+func newEntry(n uint16, l endpoint.Link, p endpoint.Pod) *entry {
+	return &entry{id: n, link: l, pod: p, ready: make(chan struct{}), deleting: make(chan struct{}, 1)}
 }
 
 // New returns an empty registry.
@@ -153,7 +157,7 @@ func (m *Manager) reserve(row endpoint.Row) (*entry, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	en := &entry{id: n, link: row.Link, pod: row.Pod, ready: make(chan struct{})}
+	en := newEntry(n, row.Link, row.Pod)
 	m.index(en)
 	return en, true, nil
 }
@@ -204,8 +208,12 @@ func (m *Manager) Delete(ctx context.Context, e *endpoint.Endpoint, reason strin
 		return nil // gone already
 	}
 	e.BeginDelete(reason)
-	en.deleting.Lock()
-	defer en.deleting.Unlock()
+	select {
+	case en.deleting <- struct{}{}:
+		defer func() { <-en.deleting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if m.entryOf(e) == nil {
 		return nil // somebody else was faster
 	}

@@ -70,7 +70,7 @@ func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
 // register takes a restored endpoint's number and keys, and starts it.
 func (m *Manager) register(rec endpoint.Record) (*endpoint.Endpoint, error) {
 	l := rec.Link()
-	en := &entry{id: rec.ID, link: l, pod: rec.Pod(), ready: make(chan struct{})}
+	en := newEntry(rec.ID, l, rec.Pod())
 	close(en.ready)
 	m.mu.Lock()
 	err := m.addressesFree(l)
