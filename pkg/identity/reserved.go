@@ -59,3 +59,9 @@ func LookupReservedByLabels(a labels.LabelArray) (NumericIdentity, bool) {
 	id, ok := numbers[a[0].Key]
 	return id, ok && id != InvalidIdentity
 }
+
+// LabelsOfReserved returns the labels of a reserved number.
+func LabelsOfReserved(id NumericIdentity) (labels.LabelArray, bool) {
+	a, ok := reserved[id]
+	return a, ok
+}
