@@ -115,8 +115,7 @@ func (l *Loader) reopenShape(hash string) (*loadedShape, error) {
 		return nil, errors.New("the record is of another version, hash or boot")
 	}
 	for name, id := range r.Maps {
-		now, err := mapID(l.cfg.Maps[name])
-		if err != nil || now != id {
+		if l.ids[name] != id {
 			return nil, fmt.Errorf("map %s is another one now", name)
 		}
 	}
@@ -200,12 +199,8 @@ func (l *Loader) sharedMaps(p part) (map[string]*ebpf.Map, map[string]uint32, er
 		if shared == nil {
 			return nil, nil, fmt.Errorf("the object needs map %s, which was not opened: agent and BPF sources are of different versions", name)
 		}
-		id, err := mapID(shared)
-		if err != nil {
-			return nil, nil, err
-		}
 		p.plain.Maps[name].MaxEntries = shared.MaxEntries()
-		maps[name], ids[name] = shared, id
+		maps[name], ids[name] = shared, l.ids[name]
 	}
 	return maps, ids, nil
 }
@@ -282,9 +277,6 @@ func removePins(dir string) error {
 }
 
 func mapID(m *ebpf.Map) (uint32, error) {
-	if m == nil {
-		return 0, fs.ErrNotExist
-	}
 	info, err := m.Info()
 	if err != nil {
 		return 0, fmt.Errorf("ask for the id of a map: %w", err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -44,6 +45,7 @@ type Config struct {
 type Loader struct {
 	cfg   Config
 	cache *objectCache
+	ids   map[string]uint32 // of cfg.Maps
 
 	mu     sync.Mutex            // guards shapes
 	shapes map[string]*shapeSlot // by hash
@@ -87,12 +89,20 @@ func New(cfg Config) (*Loader, error) {
 	if cfg.Sources == nil || cfg.Logger == nil || cfg.StateDir == "" || cfg.Root.Path == "" {
 		return nil, errors.New("make a loader: sources, logger, state directory and bpffs root must be given")
 	}
+	ids := make(map[string]uint32, len(cfg.Maps))
+	for name, m := range cfg.Maps {
+		id, err := mapID(m)
+		if err != nil {
+			return nil, fmt.Errorf("make a loader: map %s: %w", name, err)
+		}
+		ids[name] = id
+	}
 	c := &compiler{path: cfg.Clang, source: cfg.Source, sources: cfg.Sources, logger: cfg.Logger}
 	cache, err := newObjectCache(filepath.Join(cfg.StateDir, "templates"), cfg.Objects, c, cfg.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("make a loader: %w", err)
 	}
-	return &Loader{cfg: cfg, cache: cache, shapes: make(map[string]*shapeSlot)}, nil
+	return &Loader{cfg: cfg, cache: cache, ids: ids, shapes: make(map[string]*shapeSlot)}, nil
 }
 
 // Close stops running compiles and gives up the references to loaded bodies.
@@ -173,13 +183,23 @@ func (l *Loader) loadEntries(entries part, body *loadedShape, e Endpoint) (Progr
 	return p, nil
 }
 
+// programID reads the id from the descriptor's fdinfo. Asking for the whole
+// info of a program takes as long as loading it.
 func programID(p *ebpf.Program) (uint32, error) {
-	info, err := p.Info()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", p.FD()))
 	if err != nil {
 		return 0, fmt.Errorf("ask for the id of a loaded program: %w", err)
 	}
-	id, _ := info.ID()
-	return uint32(id), nil
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "prog_id:"); ok {
+			id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+			if err != nil {
+				return 0, fmt.Errorf("ask for the id of a loaded program: %w", err)
+			}
+			return uint32(id), nil
+		}
+	}
+	return 0, errors.New("ask for the id of a loaded program: the kernel does not tell it in fdinfo; Weir needs Linux 4.15 or later")
 }
 
 // Forget removes what a refused load of the endpoint left on disk.

@@ -39,8 +39,11 @@ func newMarker(t testing.TB, value uint32) *ebpf.Map {
 
 func newLife(t testing.TB, root bpf.Root, state string, marker *ebpf.Map, sources fs.FS) life {
 	t.Helper()
-	l, err := New(Config{StateDir: state, Root: root, Sources: sources, Logger: slog.New(slog.DiscardHandler),
-		Maps: map[string]*ebpf.Map{"weir_marker": marker}})
+	maps := map[string]*ebpf.Map{}
+	if marker != nil {
+		maps["weir_marker"] = marker
+	}
+	l, err := New(Config{StateDir: state, Root: root, Sources: sources, Logger: slog.New(slog.DiscardHandler), Maps: maps})
 	if err != nil {
 		t.Fatal(err)
 	}
