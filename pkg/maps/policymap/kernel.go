@@ -1,0 +1,141 @@
+package policymap
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/pkg/bpf"
+)
+
+// contents is a slot's map while it is written or read.
+type contents interface {
+	update([]key, []entry) error // in the given order
+	delete([]key) error          // in the given order; keys that are not there are passed over
+	each(func(key, entry)) error
+	close() error
+}
+
+// array is the outer map; tests put one that fails in its place.
+type array interface {
+	// filled lists the slots that hold a map.
+	filled() ([]uint32, error)
+	// open opens a slot's map.
+	open(slot uint32) (contents, error)
+	// refresh puts a new, empty map into each slot by one batch and returns
+	// after a grace period. Also with an error, done are the slots that have one.
+	refresh(slots []uint32) (done []uint32, err error)
+	close() error
+}
+
+func innerSpec() *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: "weir_policy_in", Type: ebpf.LPMTrie, KeySize: 12, ValueSize: 16, MaxEntries: MaxEntries, Flags: noPrealloc,
+	}
+}
+
+func outerSpec(slots uint32) *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: Name, Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: slots, InnerMap: innerSpec(),
+	}
+}
+
+// kernelArray is weir_policy itself.
+type kernelArray struct {
+	m *ebpf.Map
+}
+
+func (a kernelArray) close() error { return a.m.Close() }
+
+func (a kernelArray) filled() ([]uint32, error) {
+	var slots []uint32
+	for slot := range a.m.MaxEntries() {
+		id, err := a.id(slot)
+		if err != nil {
+			return nil, err
+		}
+		if id != 0 {
+			slots = append(slots, slot)
+		}
+	}
+	return slots, nil
+}
+
+// id is the kernel's id of a slot's map; 0 if there is none.
+func (a kernelArray) id(slot uint32) (ebpf.MapID, error) {
+	var id ebpf.MapID
+	err := a.m.Lookup(slot, &id)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read slot %d of %s: %w", slot, Name, err)
+	}
+	return id, nil
+}
+
+func (a kernelArray) open(slot uint32) (contents, error) {
+	id, err := a.id(slot)
+	if err != nil {
+		return nil, err
+	}
+	if id == 0 {
+		return nil, fmt.Errorf("open policy slot %d: it holds no map", slot)
+	}
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, fmt.Errorf("open the map of policy slot %d: %w", slot, err)
+	}
+	want := innerSpec()
+	if m.Type() != want.Type || m.KeySize() != want.KeySize || m.ValueSize() != want.ValueSize {
+		m.Close()
+		return nil, fmt.Errorf("the map of policy slot %d is of another layout: %v; stop the agent and remove the pin of %s", slot, m, Name)
+	}
+	return kernelContents{m}, nil
+}
+
+func (a kernelArray) refresh(slots []uint32) ([]uint32, error) {
+	fresh := make([]*ebpf.Map, 0, len(slots))
+	defer func() {
+		for _, m := range fresh {
+			m.Close() // the slot holds it
+		}
+	}()
+	fds := make([]uint32, 0, len(slots))
+	for range slots {
+		m, err := bpf.Create(innerSpec())
+		if err != nil {
+			return nil, fmt.Errorf("make empty policy maps: %w", err)
+		}
+		fresh = append(fresh, m)
+		fds = append(fds, uint32(m.FD()))
+	}
+	err := bpf.Update(a.m, slots, fds)
+	if err == nil {
+		return slots, nil
+	}
+	// Which ones went in is read back: a failed batch does not tell reliably.
+	var done []uint32
+	for i, slot := range slots {
+		info, infoErr := fresh[i].Info()
+		if infoErr != nil {
+			continue
+		}
+		want, _ := info.ID()
+		if have, idErr := a.id(slot); idErr == nil && have == want {
+			done = append(done, slot)
+		}
+	}
+	return done, fmt.Errorf("put %d empty policy maps into slots: %w", len(slots), err)
+}
+
+// kernelContents is the LPM trie of a slot.
+type kernelContents struct {
+	m *ebpf.Map
+}
+
+func (c kernelContents) update(k []key, e []entry) error { return bpf.Update(c.m, k, e) }
+func (c kernelContents) delete(k []key) error            { return bpf.Delete(c.m, k) }
+func (c kernelContents) each(fn func(key, entry)) error  { return bpf.Each(c.m, fn) }
+func (c kernelContents) close() error                    { return c.m.Close() }

@@ -1,0 +1,226 @@
+package policymap
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/testutils"
+)
+
+func openSlots(t *testing.T, limits Limits) (*Slots, bpf.Root) {
+	t.Helper()
+	root, err := bpf.OpenRoot(testutils.Kernel(t).BPFRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(root, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(root.Map(Name)) })
+	return s, root
+}
+
+// varied is a policy with every kind of line.
+func varied(seed uint32, n int) map[Key]Entry {
+	want := map[Key]Entry{
+		{}:             {Order: 0, Rule: 1, Deny: true},
+		{Direction: 1}: {Order: 0, Rule: 2},
+	}
+	for i := range uint32(n) {
+		id := seed + i
+		want[Key{Identity: id, Protocol: 6, Port: 80, PortBits: 16}] = Entry{Order: 1 << 40, Rule: i, ProxyPort: 15001}
+		want[Key{Identity: id, Protocol: 17, Port: 0x8000, PortBits: 1}] = Entry{Order: 1 << 40, Rule: i, Deny: true}
+		want[Key{Identity: id, Protocol: 132}] = Entry{Order: 1 << 33, Rule: i}
+	}
+	return want
+}
+
+func TestEqualPoliciesShareOneSlotOfTheKernel(t *testing.T) {
+	s, _ := openSlots(t, Limits{})
+	defer s.Close()
+	want := varied(1000, 500)
+	n := mustAcquire(t, s, "a", 1, want)
+	if m := mustAcquire(t, s, "b", 1, maps.Clone(want)); m != n {
+		t.Errorf("slots %d and %d for equal policies", n, m)
+	}
+	if got, err := s.Dump(n); err != nil || !maps.Equal(got, want) {
+		t.Errorf("the kernel holds %d lines, %v, want %d", len(got), err, len(want))
+	}
+	if st := s.Stats(); st.Used != 1 || st.Users != 2 || st.Lines != len(want) {
+		t.Errorf("stats %+v", st)
+	}
+	if mem := s.MemoryBytes(); mem < uint64(len(want))*lineBytes {
+		t.Errorf("memory %d", mem)
+	}
+	if _, err := s.Dump(0); err == nil {
+		t.Error("slot 0 holds a map")
+	}
+	empty := mustAcquire(t, s, "c", 1, nil)
+	if got, err := s.Dump(empty); err != nil || len(got) != 0 || empty == n {
+		t.Errorf("the empty policy: slot %d, %v, %v", empty, got, err)
+	}
+}
+
+func TestTheKernelTakesADeltaInPlaceAndAnotherSlotForTheRest(t *testing.T) {
+	s, _ := openSlots(t, Limits{})
+	defer s.Close()
+	base := varied(1000, 50)
+	n := mustAcquire(t, s, "a", 1, base)
+	more := with(base, lines(5000, 8))
+	if m := mustUpdate(t, s, n, "a", 2, more); m != n {
+		t.Errorf("eight more lines moved the policy to slot %d", m)
+	}
+	if m := mustUpdate(t, s, n, "a", 3, base); m != n {
+		t.Errorf("eight lines fewer moved the policy to slot %d", m)
+	}
+	m := mustUpdate(t, s, n, "a", 4, varied(2000, 50))
+	if m == n {
+		t.Error("another policy was written over the former one")
+	}
+	if err := s.Release(n, "a"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARestartAdoptsPoliciesAsTheyAre(t *testing.T) {
+	limits := Limits{Slots: 64, Spares: 8}
+	s, root := openSlots(t, limits)
+	p1, p2, p3 := varied(1, 20), varied(100, 20), varied(200, 20)
+	n1, n2, n3 := mustAcquire(t, s, "a", 7, p1), mustAcquire(t, s, "b", 7, p2), mustAcquire(t, s, "gone", 7, p3)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	r, err := OpenReader(root) // a tool beside the agent
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := r.Slots(); err != nil || !slices.Contains(all, n1) || slices.Contains(all, 0) {
+		t.Errorf("filled slots %v, %v", all, err)
+	}
+	if got, err := r.Dump(n2); err != nil || !maps.Equal(got, p2) {
+		t.Errorf("slot %d: %v, %v", n2, got, err)
+	}
+	r.Close()
+
+	s, err = Open(root, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct {
+		n     uint32
+		group string
+	}{{n1, "a"}, {n1, "a"}, {n2, "b"}} {
+		if err := s.Adopt(c.n, c.group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []uint32{0, 63, 64, 1 << 20} {
+		if err := s.Adopt(n, "a"); err == nil {
+			t.Errorf("slot %d was adopted", n)
+		}
+	}
+	// A new policy does not land where an endpoint is still to be restored.
+	if n := mustAcquire(t, s, "new", 1, varied(300, 3)); n == n3 {
+		t.Error("a slot that nobody gave up was used")
+	}
+	if m := mustUpdate(t, s, n1, "a", 1, p1); m != n1 {
+		t.Errorf("the same policy moved from slot %d to %d", n1, m)
+	}
+	if m := mustUpdate(t, s, n2, "b", 1, with(p2, lines(900, 2))); m != n2 {
+		t.Error("a small delta after a restart was not made in place")
+	}
+	if m := mustAcquire(t, s, "c", 1, p1); m != n1 {
+		t.Error("a new endpoint does not share an adopted policy")
+	}
+	s.ReleaseUnadopted()
+	if err := s.refill(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Dump(n3); err != nil || len(got) != 0 {
+		t.Errorf("the slot of a gone endpoint still holds %v, %v", got, err)
+	}
+	if st := s.Stats(); st.Left != 0 {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+func TestALimitOfLinesAndAnotherLayoutOfTheArray(t *testing.T) {
+	s, root := openSlots(t, Limits{Slots: 8, Entries: 100, Spares: 2})
+	defer s.Close()
+	n := mustAcquire(t, s, "a", 1, lines(1, 100))
+	if m, err := s.Update(n, "a", 2, lines(1, 101)); !errors.Is(err, ErrFull) || m != n {
+		t.Errorf("slot %d, %v", m, err)
+	}
+	if got, err := s.Dump(n); err != nil || len(got) != 100 {
+		t.Errorf("the refused policy changed the former one: %d lines, %v", len(got), err)
+	}
+	var layout *bpf.LayoutError
+	if _, err := Open(root, Limits{Slots: 16}); !errors.As(err, &layout) {
+		t.Errorf("another number of slots: %v", err)
+	}
+}
+
+func TestEndpointsChangeTheirPoliciesAtOnce(t *testing.T) {
+	s, _ := openSlots(t, Limits{Slots: 40, Spares: 4})
+	defer s.Close()
+	policies := make([]map[Key]Entry, 6)
+	for i := range policies {
+		policies[i] = varied(uint32(100*i), 5+i)
+	}
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(worker)))
+			group := fmt.Sprint("g", worker/2)
+			slot, err := s.Acquire(group, 0, policies[0])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for version := range uint64(60) {
+				want := policies[rng.IntN(len(policies))]
+				if rng.IntN(2) == 0 { // a policy of its own, near another
+					want = with(want, lines(uint32(10000+100*worker+int(version)), 1))
+				}
+				next, err := s.Update(slot, group, version+1, want)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if next != slot {
+					if err := s.Release(slot, group); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				slot = next
+			}
+			if err := s.Release(slot, group); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.refill(); err != nil {
+		t.Fatal(err)
+	}
+	st := s.Stats()
+	if st.Used != 0 || st.Users != 0 || st.Spare+st.Released+st.Free != 38 {
+		t.Errorf("slots were lost: %+v", st)
+	}
+	for n := range uint32(40) {
+		if got, err := s.Dump(n); err == nil && len(got) != 0 {
+			t.Errorf("slot %d is free and holds %v", n, got)
+		}
+	}
+}

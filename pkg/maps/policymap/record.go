@@ -1,0 +1,216 @@
+package policymap
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/weirnet/weir/pkg/bpf"
+)
+
+const (
+	anyProtocolBits = 40 // identity and direction count
+	anyPortBits     = 48 // and the protocol
+	exactPortBits   = 64 // and the whole port
+)
+
+// Key is one line of a policy map in host byte order.
+type Key struct {
+	Identity  uint32 // 0: any peer
+	Direction uint8  // 0 ingress, 1 egress
+	Protocol  uint8  // 0: every protocol, then Port and PortBits are 0
+	Port      uint16 // the low 16-PortBits bits are 0
+	PortBits  uint8  // leading bits of Port that count, 0 to 16
+}
+
+// Entry is what a line says.
+type Entry struct {
+	Order     uint64 // the bigger one decides between planes
+	Rule      uint32
+	ProxyPort uint16 // host byte order; 0: no redirect
+	Deny      bool
+}
+
+// key is struct policy_key.
+type key struct {
+	PrefixLen           uint32
+	Identity            uint32
+	Direction, Protocol uint8
+	Port                [2]byte // big endian
+}
+
+// entry is struct policy_entry.
+type entry struct {
+	Order     uint64
+	Rule      uint32
+	ProxyPort [2]byte // big endian
+	Deny, Pad uint8
+}
+
+// record is a line as the kernel holds it.
+type record struct {
+	key   key
+	entry entry
+}
+
+// plane is the part of a map in which the longest match decides.
+type plane struct {
+	identity  uint32
+	direction uint8
+}
+
+func (r record) plane() plane { return plane{r.key.Identity, r.key.Direction} }
+
+func encode(k Key, e Entry) (record, error) {
+	r := record{
+		key:   key{Identity: k.Identity, Direction: k.Direction, Protocol: k.Protocol},
+		entry: entry{Order: e.Order, Rule: e.Rule},
+	}
+	binary.BigEndian.PutUint16(r.key.Port[:], k.Port)
+	binary.BigEndian.PutUint16(r.entry.ProxyPort[:], e.ProxyPort)
+	if e.Deny {
+		r.entry.Deny = 1
+	}
+	switch {
+	case k.PortBits > 16, k.Direction > 1, bits.TrailingZeros16(k.Port) < 16-int(k.PortBits):
+		return r, fmt.Errorf("policy key %+v is malformed; a port has at most 16 bits that count and zeros after them", k)
+	case k.Protocol == 0 && k.PortBits > 0:
+		return r, fmt.Errorf("policy key %+v names a port of no protocol; give the protocol", k)
+	case k.Protocol == 0:
+		r.key.PrefixLen = anyProtocolBits
+	default:
+		r.key.PrefixLen = anyPortBits + uint32(k.PortBits)
+	}
+	return r, nil
+}
+
+func (r record) decode() (Key, Entry) {
+	k := Key{
+		Identity: r.key.Identity, Direction: r.key.Direction, Protocol: r.key.Protocol,
+		Port: binary.BigEndian.Uint16(r.key.Port[:]),
+	}
+	if r.key.PrefixLen > anyPortBits {
+		k.PortBits = uint8(min(r.key.PrefixLen, exactPortBits) - anyPortBits)
+	}
+	return k, Entry{
+		Order: r.entry.Order, Rule: r.entry.Rule,
+		ProxyPort: binary.BigEndian.Uint16(r.entry.ProxyPort[:]), Deny: r.entry.Deny != 0,
+	}
+}
+
+// compareKeys orders records for merging and hashing.
+func compareKeys(a, b record) int {
+	return cmp.Or(
+		cmp.Compare(a.key.Identity, b.key.Identity), cmp.Compare(a.key.Direction, b.key.Direction),
+		cmp.Compare(a.key.Protocol, b.key.Protocol), bytes.Compare(a.key.Port[:], b.key.Port[:]),
+		cmp.Compare(a.key.PrefixLen, b.key.PrefixLen),
+	)
+}
+
+// encodeAll returns the records in the order of compareKeys.
+func encodeAll(want map[Key]Entry) ([]record, error) {
+	all := make([]record, 0, len(want))
+	for k, e := range want {
+		r, err := encode(k, e)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	slices.SortFunc(all, compareKeys)
+	return all, nil
+}
+
+type contentHash [sha256.Size]byte
+
+// hashOf names contents; records are in the order of compareKeys.
+func hashOf(records []record) contentHash {
+	b := make([]byte, 0, len(records)*28)
+	for _, r := range records {
+		b = binary.NativeEndian.AppendUint32(b, r.key.PrefixLen)
+		b = binary.NativeEndian.AppendUint32(b, r.key.Identity)
+		b = append(b, r.key.Direction, r.key.Protocol, r.key.Port[0], r.key.Port[1])
+		b = binary.NativeEndian.AppendUint64(b, r.entry.Order)
+		b = binary.NativeEndian.AppendUint32(b, r.entry.Rule)
+		b = append(b, r.entry.ProxyPort[0], r.entry.ProxyPort[1], r.entry.Deny, r.entry.Pad)
+	}
+	return sha256.Sum256(b)
+}
+
+// delta is what turns one contents into another.
+type delta struct {
+	adds, deletes []record
+	changes       int // keys that both have with different entries
+}
+
+// difference compares contents in the order of compareKeys.
+func difference(old, want []record) delta {
+	var d delta
+	for len(old) > 0 && len(want) > 0 {
+		switch c := compareKeys(old[0], want[0]); {
+		case c < 0:
+			d.deletes, old = append(d.deletes, old[0]), old[1:]
+		case c > 0:
+			d.adds, want = append(d.adds, want[0]), want[1:]
+		default:
+			if old[0].entry != want[0].entry {
+				d.changes++
+			}
+			old, want = old[1:], want[1:]
+		}
+	}
+	d.deletes = append(d.deletes, old...)
+	d.adds = append(d.adds, want...)
+	return d
+}
+
+// fitsInPlace reports whether packets may be judged while the delta is being
+// applied to a map that holds have records: see the rules of the package.
+func (d delta) fitsInPlace(have int) bool {
+	if d.changes > 0 || len(d.adds)+len(d.deletes) > maxDelta || have+len(d.adds) > MaxEntries {
+		return false
+	}
+	grows := map[plane]bool{}
+	for _, r := range d.adds {
+		grows[r.plane()] = true
+	}
+	return !slices.ContainsFunc(d.deletes, func(r record) bool { return grows[r.plane()] })
+}
+
+// sortForAdding puts denies first and, among equals, long prefixes first.
+func sortForAdding(records []record) {
+	slices.SortStableFunc(records, func(a, b record) int {
+		return cmp.Or(cmp.Compare(b.entry.Deny, a.entry.Deny), cmp.Compare(b.key.PrefixLen, a.key.PrefixLen))
+	})
+}
+
+// sortForDeleting is the reverse of sortForAdding.
+func sortForDeleting(records []record) {
+	slices.SortStableFunc(records, func(a, b record) int {
+		return cmp.Or(cmp.Compare(a.entry.Deny, b.entry.Deny), cmp.Compare(a.key.PrefixLen, b.key.PrefixLen))
+	})
+}
+
+// split separates records for a batch.
+func split(records []record) ([]key, []entry) {
+	keys, entries := make([]key, len(records)), make([]entry, len(records))
+	for i, r := range records {
+		keys[i], entries[i] = r.key, r.entry
+	}
+	return keys, entries
+}
+
+// CheckTypes compares the Go twins of this map with an object's type information.
+func CheckTypes(types *btf.Spec) error {
+	return errors.Join(
+		bpf.CheckStruct(types, "policy_key", key{}),
+		bpf.CheckStruct(types, "policy_entry", entry{}),
+	)
+}

@@ -1,0 +1,140 @@
+package policymap
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	lineBytes  = 122  // of an LPM trie, measured; what the kernel reports is a third of it
+	emptyBytes = 1024 // of an empty map and its descriptor structures, estimated
+)
+
+// signal wakes the goroutine up; one signal is enough for any number of slots.
+func (s *Slots) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keepReady refills until Close. A failure is not lost: the slots stay in
+// their lists, and an Acquire that finds no spare tries itself and reports it.
+func (s *Slots) keepReady() {
+	defer close(s.done)
+	wait := time.Duration(0) // the first batch is made at once
+	for {
+		select {
+		case <-s.wake:
+		case <-s.stop:
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.stop:
+			return
+		}
+		wait = gather
+		_ = s.refill()
+	}
+}
+
+// refill replaces the maps of released slots by fresh ones and adds vacant
+// slots up to the number of spares, by one batch. Nobody else needs to call
+// it; it returns at once if there is nothing to do.
+func (s *Slots) refill() error {
+	return s.outerLock.Do(func() error {
+		dirty, vacant := s.takeForRefill()
+		if len(dirty)+len(vacant) == 0 {
+			return nil
+		}
+		var done []uint32
+		var err error
+		if len(dirty) > 0 {
+			// A program may have read the old slot number just before the
+			// endpoint was switched and not have looked the slot up yet.
+			if _, err = s.outer.refresh([]uint32{s.scratch()}); err != nil {
+				err = fmt.Errorf("wait for programs that may still use released slots: %w", err)
+			}
+		}
+		if err == nil {
+			done, err = s.outer.refresh(slices.Concat(dirty, vacant))
+		}
+		s.putAfterRefill(dirty, vacant, done)
+		return err
+	})
+}
+
+func (s *Slots) takeForRefill() (dirty, vacant []uint32) {
+	_ = s.lock.Do(func() error {
+		if s.closed {
+			return nil
+		}
+		dirty, s.dirty = s.dirty, nil
+		n := min(max(0, s.limits.Spares-len(s.spare)-len(dirty)), len(s.vacant))
+		vacant = slices.Clone(s.vacant[len(s.vacant)-n:])
+		s.vacant = s.vacant[:len(s.vacant)-n]
+		s.refilling = len(dirty)+n > 0
+		return nil
+	})
+	return dirty, vacant
+}
+
+func (s *Slots) putAfterRefill(dirty, vacant, done []uint32) {
+	_ = s.lock.Do(func() error {
+		s.refilling = false
+		s.spare = append(s.spare, done...)
+		isDone := map[uint32]bool{}
+		for _, n := range done {
+			isDone[n] = true
+		}
+		for _, n := range dirty {
+			if !isDone[n] {
+				s.dirty = append(s.dirty, n)
+			}
+		}
+		for _, n := range vacant {
+			if !isDone[n] {
+				s.vacant = append(s.vacant, n)
+			}
+		}
+		return nil
+	})
+}
+
+// Stats counts slots for metrics.
+type Stats struct {
+	Used     int // hold a policy
+	Spare    int // hold an empty map and wait for a policy
+	Released int // wait for a fresh map
+	Free     int // never used
+	Left     int // left by a former agent and not adopted
+	Users    int // endpoints
+	Lines    int // of all policies whose contents are known
+}
+
+// Stats counts the slots.
+func (s *Slots) Stats() Stats {
+	var st Stats
+	_ = s.lock.Do(func() error {
+		st = Stats{
+			Used: len(s.used), Spare: len(s.spare), Released: len(s.dirty), Free: len(s.vacant), Left: len(s.unclaimed),
+		}
+		for _, u := range s.used {
+			for _, n := range u.users {
+				st.Users += n
+			}
+			st.Lines += len(u.records)
+		}
+		return nil
+	})
+	return st
+}
+
+// MemoryBytes estimates the kernel memory of all policies: 122 bytes a line,
+// 1 KiB a map and 8 bytes a slot.
+func (s *Slots) MemoryBytes() uint64 {
+	st := s.Stats()
+	return uint64(st.Lines)*lineBytes + uint64(st.Used+st.Spare+st.Released+st.Left)*emptyBytes + 8*uint64(s.limits.Slots)
+}
