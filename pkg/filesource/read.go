@@ -1,0 +1,196 @@
+package filesource
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/weirnet/weir/pkg/policy/k8s"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/types"
+	"github.com/weirnet/weir/pkg/workload"
+)
+
+// contents is what one file holds.
+type contents struct {
+	pods       []*workload.Pod
+	namespaces []*workload.Namespace
+	nodes      []*workload.Node
+	policies   map[string][]*policytypes.Policy // by resource id
+	ports      map[string][]workload.NamedPort  // every container port by pod key, those without a name too
+	lines      map[string]int                   // by object id
+	order      []string                         // object ids as they stand
+}
+
+// Options says how objects are read.
+type Options struct {
+	ClusterName string // of the pods that policies select
+	NodeName    string // the Node object of this name is the local node
+}
+
+// parse reads a file's text. On an error nothing of the file counts.
+func parse(text []byte, file string, o Options) (*contents, error) {
+	docs, err := k8s.Split(text, file)
+	errs := []error{err}
+	c := &contents{policies: map[string][]*policytypes.Policy{}, ports: map[string][]workload.NamedPort{}, lines: map[string]int{}}
+	for _, d := range docs {
+		if err := c.add(d, o); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *contents) add(d k8s.Document, o Options) error {
+	switch {
+	case d.IsPolicy():
+		return c.addPolicy(d, o)
+	case d.APIVersion != "v1":
+	case d.Kind == "Pod":
+		return c.addPod(d)
+	case d.Kind == "Namespace":
+		return c.addNamespace(d)
+	case d.Kind == "Node":
+		return c.addNode(d, o)
+	}
+	return problem(d, "kind", fmt.Sprintf("%s (%s) is not read from a folder; it takes Pod, Namespace, Node and policies", d.Kind, d.APIVersion))
+}
+
+func problem(d k8s.Document, path, text string) error {
+	return &k8s.FieldError{File: d.File, Line: d.Line, Kind: d.Kind, Namespace: d.Namespace, Name: d.Name, Path: path, Problem: text}
+}
+
+// note remembers an object's id and refuses it if the file has it already.
+func (c *contents) note(d k8s.Document, id string) error {
+	if line, twice := c.lines[id]; twice {
+		return problem(d, "metadata.name", fmt.Sprintf("is taken by the object in line %d; give one of them another name", line))
+	}
+	c.lines[id] = d.Line
+	c.order = append(c.order, id)
+	return nil
+}
+
+func (c *contents) addPolicy(d k8s.Document, o Options) error {
+	obj, err := d.Policy()
+	if err != nil {
+		return err
+	}
+	policies, err := k8s.Translate(obj, k8s.Options{ClusterName: o.ClusterName})
+	if err != nil {
+		return err
+	}
+	if err := c.note(d, obj.ID()); err != nil {
+		return err
+	}
+	c.policies[obj.ID()] = policies
+	return nil
+}
+
+func (c *contents) addPod(d k8s.Document) error {
+	var p corev1.Pod
+	if err := d.Decode(&p); err != nil {
+		return err
+	}
+	if p.Namespace == "" {
+		p.Namespace = "default"
+	}
+	if err := checkNames(d, p.Namespace, p.Name); err != nil {
+		return err
+	}
+	row := &workload.Pod{
+		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: p.Labels, Annotations: p.Annotations,
+		Node: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Phase: string(p.Status.Phase), ServiceAccount: p.Spec.ServiceAccountName,
+	}
+	if err := c.addPorts(d, row, &p); err != nil {
+		return err
+	}
+	ips := p.Status.PodIPs
+	if len(ips) == 0 && p.Status.PodIP != "" {
+		ips = []corev1.PodIP{{IP: p.Status.PodIP}}
+	}
+	for i, ip := range ips {
+		a, err := netip.ParseAddr(ip.IP)
+		if err != nil {
+			return problem(d, fmt.Sprintf("status.podIPs[%d].ip", i), fmt.Sprintf("%q is not an IP address", ip.IP))
+		}
+		row.IPs = append(row.IPs, a.Unmap())
+	}
+	c.pods = append(c.pods, row)
+	return c.note(d, "Pod/"+row.Key())
+}
+
+func (c *contents) addPorts(d k8s.Document, row *workload.Pod, p *corev1.Pod) error {
+	containers := append(append([]corev1.Container{}, p.Spec.InitContainers...), p.Spec.Containers...)
+	for i, ctr := range containers {
+		for j, port := range ctr.Ports {
+			path := fmt.Sprintf("spec.containers[%d].ports[%d]", i-len(p.Spec.InitContainers), j)
+			if port.ContainerPort < 1 || port.ContainerPort > 65535 {
+				return problem(d, path+".containerPort", fmt.Sprintf("%d is not a port; give 1 to 65535", port.ContainerPort))
+			}
+			proto := types.ProtoTCP
+			if port.Protocol != "" {
+				var err error
+				if proto, err = types.ParseProto(string(port.Protocol)); err != nil || !proto.HasPorts() {
+					return problem(d, path+".protocol", fmt.Sprintf("%q is not known; give TCP, UDP or SCTP", port.Protocol))
+				}
+			}
+			np := workload.NamedPort{Name: port.Name, Proto: proto, Port: uint16(port.ContainerPort)}
+			c.ports[row.Key()] = append(c.ports[row.Key()], np)
+			if port.Name != "" {
+				row.NamedPorts = append(row.NamedPorts, np)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *contents) addNamespace(d k8s.Document) error {
+	var n corev1.Namespace
+	if err := d.Decode(&n); err != nil {
+		return err
+	}
+	if err := checkNames(d, n.Name, n.Name); err != nil {
+		return err
+	}
+	c.namespaces = append(c.namespaces, &workload.Namespace{Name: n.Name, Labels: n.Labels})
+	return c.note(d, "Namespace/"+n.Name)
+}
+
+func (c *contents) addNode(d k8s.Document, o Options) error {
+	var n corev1.Node
+	if err := d.Decode(&n); err != nil {
+		return err
+	}
+	if err := checkNames(d, "default", n.Name); err != nil {
+		return err
+	}
+	row := &workload.Node{Name: n.Name, Labels: n.Labels, Local: n.Name == o.NodeName}
+	for i, a := range n.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
+			continue
+		}
+		addr, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			return problem(d, fmt.Sprintf("status.addresses[%d].address", i), fmt.Sprintf("%q is not an IP address", a.Address))
+		}
+		row.Addresses = append(row.Addresses, addr.Unmap())
+	}
+	c.nodes = append(c.nodes, row)
+	return c.note(d, "Node/"+n.Name)
+}
+
+func checkNames(d k8s.Document, namespace, name string) error {
+	if len(validation.IsDNS1123Label(namespace)) > 0 {
+		return problem(d, "metadata.namespace", fmt.Sprintf("%q is no name of a namespace; use up to 63 of a-z, 0-9 and -", namespace))
+	}
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return problem(d, "metadata.name", fmt.Sprintf("%q is no name of an object; use up to 253 of a-z, 0-9, - and .", name))
+	}
+	return nil
+}
