@@ -17,14 +17,14 @@
 	X(INVALID_EXTHDR, 156, "invalid-ipv6-extension", "The IPv6 extension headers are too many, out of place, truncated or of a refused type. Capture the packet inside the pod.") \
 	X(NO_CONFIG, 165, "no-endpoint-config", "The endpoint has no configuration entry yet. Run `weir endpoint get` and look at its state.") \
 	X(FRAG_NOT_FOUND, 175, "fragment-without-first", "A later fragment came before the first one, or too long after it. Senders retransmit; lower the packet size below the MTU to avoid fragments.") \
-	X(FORBIDDEN_ICMP6, 176, "forbidden-icmpv6", "Router advertisements, redirects and the like may not pass. A pod has no business to send them.") \
+	X(FORBIDDEN_ICMP6, 176, "forbidden-icmpv6", "Router advertisements, redirects and the like may not pass. A pod has no business to send them; capture the sender with tcpdump.") \
 	X(POLICY_DENY, 181, "policy-deny", "A deny rule matches. Run `weir why SRC DST:PORT` to see which one.") \
 	X(VLAN, 182, "vlan", "The frame carries a VLAN tag. Remove the VLAN interface inside the pod.") \
 	X(TTL, 196, "ttl-exceeded", "The TTL or hop limit is used up. Expected under traceroute, otherwise look for a routing loop.") \
 	X(ARP, 220, "arp-not-for-gateway", "Only ARP requests for the gateway 169.254.1.1 are answered. Compare the pod's routes with those the CNI plugin made.") \
 	X(ND, 221, "nd-not-for-gateway", "Neighbour discovery, router solicitations and multicast listener reports end at the node; only solicitations for fe80::1 are answered. Usually harmless.") \
 	X(MULTICAST, 222, "multicast", "Multicast and broadcast do not pass between pods and node. Use unicast.") \
-	X(FORBIDDEN_ICMP4, 223, "forbidden-icmpv4", "ICMP redirect, source quench and router discovery may not pass.") \
+	X(FORBIDDEN_ICMP4, 223, "forbidden-icmpv4", "ICMP redirect, source quench and router discovery may not pass. A pod has no business to send them; capture the sender with tcpdump.") \
 	X(ICMP_UNRELATED, 224, "icmp-error-unrelated", "An ICMP error quotes a packet of no live connection of its receiver. It is forged, or the connection is over.") \
 	X(NOT_ENDPOINT, 225, "destination-not-endpoint", "The node sent the pod a packet for an address that is not the pod's. Look for a stale route with `ip route get`.") \
 	X(SELF, 226, "own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table.")
