@@ -69,10 +69,10 @@ func (k *IdentityKeeper) allocate(ctx context.Context, ls labels.LabelArray) (id
 	if err != nil {
 		return 0, fmt.Errorf("allocating an identity for %s: %w", ls, err)
 	}
-	k.add(id.ID, 1)
 	if id.ID.IsReserved() {
 		return id.ID, nil
 	}
+	k.add(id.ID, 1)
 	if err := k.users.UpdateIdentities(ctx, identity.IdentityMap{id.ID: ls}, nil); err != nil {
 		k.releaseLater(id.ID, ls)
 		return 0, fmt.Errorf("announcing identity %s to the policy: %w", id.ID, err)
@@ -83,11 +83,14 @@ func (k *IdentityKeeper) allocate(ctx context.Context, ls labels.LabelArray) (id
 // Release gives one reference back. When it was the last one of the node, the
 // policy forgets the number, unless somebody has taken it again meanwhile.
 func (k *IdentityKeeper) Release(ctx context.Context, id identity.NumericIdentity, ls labels.LabelArray) error {
+	if id.IsReserved() {
+		return nil
+	}
 	gone, err := k.alloc.Release(ctx, id)
 	if err != nil {
 		return fmt.Errorf("releasing identity %s: %w", id, err)
 	}
-	if k.add(id, -1) > 0 || !gone || id.IsReserved() {
+	if k.add(id, -1) > 0 || !gone {
 		return nil
 	}
 	m := identity.IdentityMap{id: ls}

@@ -36,6 +36,14 @@ func (e *Endpoint) Resume() {
 	})
 }
 
+// AdoptSlot records the policy slot that an earlier agent left in force.
+func (e *Endpoint) AdoptSlot(slot uint32, group string) {
+	if t, err := e.lock(); err == nil {
+		t.Row.Slot, t.Row.SlotGroup = slot, group
+		t.Unlock()
+	}
+}
+
 // BeginDelete moves to disconnecting: from here on LockAlive fails. When it
 // returns, the record says that the endpoint is being deleted, so that the next
 // agent finishes an interrupted deletion.

@@ -103,6 +103,7 @@ type Outcome struct {
 	Layout           plan.Layout
 	PrefixIdentities [2]identity.NumericIdentity
 	Slot             uint32
+	SlotGroup        string
 	KernelRevision   uint32
 	Entries          map[policytypes.Key]policytypes.Entry
 	PolicyRevision   uint64
@@ -121,7 +122,7 @@ func (e *Endpoint) CommitBuild(o Outcome) (ready bool) {
 	e.own.building, e.own.buildID = false, 0
 	r := t.Row
 	r.Realized, r.PrefixIdentities, r.Restored = &o.Layout, o.PrefixIdentities, false
-	r.Slot, r.KernelRevision, r.Degraded = o.Slot, o.KernelRevision, o.Degraded
+	r.Slot, r.SlotGroup, r.KernelRevision, r.Degraded = o.Slot, o.SlotGroup, o.KernelRevision, o.Degraded
 	r.PolicyEntries, r.RealizedPolicy = len(o.Entries), o.Entries
 	r.PolicyRevision, r.AttemptedRevision = o.PolicyRevision, o.PolicyRevision
 	r.NextPolicyRevision = max(r.NextPolicyRevision, o.PolicyRevision)

@@ -84,6 +84,7 @@ type Row struct {
 	// PrefixIdentities are those written to the endpoint map, IPv4 and IPv6.
 	PrefixIdentities [2]identity.NumericIdentity
 	Slot             uint32 // policy slot in force; 0: deny everything
+	SlotGroup        string // under which the slot is held
 	KernelRevision   uint32 // beside the slot, as the last build wrote it; ipcache changes move it on
 	PolicyEntries    int    // in force
 	RealizedPolicy   map[policytypes.Key]policytypes.Entry
@@ -125,7 +126,7 @@ func (r *Row) same(o *Row) bool {
 	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored &&
 		r.Link == o.Link && r.Pod == o.Pod && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
 		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.Identity == o.Identity &&
-		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot &&
+		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot && r.SlotGroup == o.SlotGroup &&
 		r.KernelRevision == o.KernelRevision && r.PolicyEntries == o.PolicyEntries &&
 		r.PolicyRevision == o.PolicyRevision && r.NextPolicyRevision == o.NextPolicyRevision &&
 		r.AffectedRevision == o.AffectedRevision && r.AttemptedRevision == o.AttemptedRevision

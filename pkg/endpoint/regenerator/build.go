@@ -27,6 +27,7 @@ type work struct {
 	prefixes [2]identity.NumericIdentity
 
 	slot, revision uint32
+	group          string // under which the slot is held
 	degraded       string
 	programs       Programs
 
@@ -56,7 +57,7 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 		}
 	}
 	out = endpoint.Outcome{
-		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, KernelRevision: w.revision,
+		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision,
 		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded,
 	}
 	if w.degraded != "" {
@@ -85,6 +86,7 @@ func (w *work) prepare(ctx context.Context) ([]plan.Step, error) {
 			w.prefixes[i] = w.r.cfg.Addresses.PrefixIdentity(a)
 		}
 	}
+	w.group = w.row.SlotGroup
 	w.slot, w.revision, err = w.r.cfg.Words.Policy(w.row.ID)
 	if err != nil {
 		leave(err)
@@ -188,10 +190,10 @@ func (w *work) swap() error {
 	if err := w.r.cfg.Words.SetPolicy(w.row.ID, slot, revision); err != nil {
 		return errors.Join(err, w.unfill(old, slot))
 	}
-	w.slot, w.revision = slot, revision
+	w.slot, w.revision, w.group = slot, revision, w.row.PolicyGroup()
 	w.onUndo(func(context.Context) error { return w.swapBack(old, slot) })
 	if slot != old {
-		w.finish = append(w.finish, func() error { return w.r.cfg.Slots.Release(old) })
+		w.finish = append(w.finish, func() error { return w.r.release(old, w.row.SlotGroup) })
 	}
 	return nil
 }
@@ -201,25 +203,18 @@ func (w *work) swap() error {
 // swap, which could fail and need the old policy back.
 func (w *work) fill(old uint32) (uint32, error) {
 	want, group := endpoint.KernelEntries(w.resolved.Entries), w.row.PolicyGroup()
-	if old != 0 && w.programs == nil && w.row.Built() && w.row.PrefixIdentities == w.prefixes {
-		return w.r.cfg.Slots.Update(old, group, want)
+	if old != 0 && group == w.row.SlotGroup && w.programs == nil && w.row.Built() && w.row.PrefixIdentities == w.prefixes {
+		return w.r.cfg.Slots.Update(old, group, w.resolved.Version, want)
 	}
-	return w.r.cfg.Slots.Acquire(group, want)
+	return w.r.cfg.Slots.Acquire(group, w.resolved.Version, want)
 }
 
 // unfill takes back what fill did, while the endpoint's word still names old.
 func (w *work) unfill(old, slot uint32) error {
 	if slot != old {
-		return w.r.cfg.Slots.Release(slot)
+		return w.r.release(slot, w.row.PolicyGroup())
 	}
-	if slot == 0 {
-		return nil
-	}
-	back, err := w.r.cfg.Slots.Update(old, w.row.PolicyGroup(), endpoint.KernelEntries(w.row.RealizedPolicy))
-	if err == nil && back != old {
-		err = w.r.cfg.Slots.Release(back)
-	}
-	return err
+	return nil // changed in place for the whole group; the retry gives it its revision
 }
 
 func (w *work) swapBack(old, slot uint32) error {
@@ -232,7 +227,7 @@ func (w *work) swapBack(old, slot uint32) error {
 	if err != nil || slot == old {
 		return err // a slot that is still named must stay
 	}
-	return w.r.cfg.Slots.Release(slot)
+	return w.r.release(slot, w.row.PolicyGroup())
 }
 
 func (w *work) attach(ctx context.Context) error {

@@ -17,7 +17,10 @@ import (
 // Resolved is the policy of one endpoint and the revision that it answers for.
 type Resolved struct {
 	Entries  map[policytypes.Key]policytypes.Entry // not written to by anybody
-	Revision uint64
+	Revision uint64                                // of the repository
+	// Version grows with everything that the entries were computed from: the
+	// policies and the set of identities.
+	Version uint64
 }
 
 // policyResolver is policy/repository.
@@ -25,12 +28,12 @@ type policyResolver interface {
 	Resolve(ctx context.Context, row *endpoint.Row) (Resolved, error)
 }
 
-// policySlots is policymap.Slots. Release tolerates slot 0.
+// policySlots is policymap.Slots. version is Resolved.Version.
 type policySlots interface {
-	Acquire(group string, want map[policymap.Key]policymap.Entry) (slot uint32, err error)
-	Update(slot uint32, group string, want map[policymap.Key]policymap.Entry) (newSlot uint32, err error)
-	Release(slot uint32) error
-	Adopt(slot uint32) error
+	Acquire(group string, version uint64, want map[policymap.Key]policymap.Entry) (slot uint32, err error)
+	Update(slot uint32, group string, version uint64, want map[policymap.Key]policymap.Entry) (newSlot uint32, err error)
+	Release(slot uint32, group string) error
+	Adopt(slot uint32, group string) error
 }
 
 // policyWords is lxcmap.Config.

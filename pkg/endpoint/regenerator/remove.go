@@ -45,7 +45,7 @@ func (r *Regenerator) undo(ctx context.Context, e *endpoint.Endpoint, row *endpo
 	case plan.UndoRoutes:
 		return r.cfg.Connector.Disconnect(ctx, l)
 	case plan.UndoPolicy:
-		return r.releasePolicy(l.ID)
+		return r.releasePolicy(row)
 	case plan.UndoConntrack:
 		return eachAddr(l, r.cfg.Conntrack.Purge)
 	case plan.UndoRecord:
@@ -60,23 +60,34 @@ func (r *Regenerator) undo(ctx context.Context, e *endpoint.Endpoint, row *endpo
 }
 
 // releasePolicy takes the slot from the endpoint's word before it releases it.
-func (r *Regenerator) releasePolicy(id uint16) error {
-	slot, _, err := r.cfg.Words.Policy(id)
+func (r *Regenerator) releasePolicy(row *endpoint.Row) error {
+	slot, _, err := r.cfg.Words.Policy(row.ID)
 	if err != nil {
 		return err
 	}
-	if err := r.cfg.Words.Clear(id); err != nil {
+	if err := r.cfg.Words.Clear(row.ID); err != nil {
 		return err
 	}
-	return r.cfg.Slots.Release(slot)
+	return r.release(slot, row.SlotGroup)
+}
+
+// release gives up a slot; slot 0 belongs to nobody.
+func (r *Regenerator) release(slot uint32, group string) error {
+	if slot == 0 {
+		return nil
+	}
+	return r.cfg.Slots.Release(slot, group)
 }
 
 // Adopt claims what an earlier agent left in force for a restored endpoint. Call
 // it for every one before Start.
 func (r *Regenerator) Adopt(e *endpoint.Endpoint) error {
 	slot, _, err := r.cfg.Words.Policy(e.ID)
+	group := e.Row().PolicyGroup()
 	if err == nil && slot != 0 {
-		err = r.cfg.Slots.Adopt(slot)
+		if err = r.cfg.Slots.Adopt(slot, group); err == nil {
+			e.AdoptSlot(slot, group)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("adopting the policy in force of endpoint %d: %w", e.ID, err)
