@@ -14,11 +14,11 @@ import (
 // also matches addresses of pods and nodes, as an ipBlock does. It returns nil
 // where it reported a problem.
 func (t *translator) block(cidr string, except []string, cidrPath, exceptPath string, pods bool) *types.CIDRPeer {
-	prefix, ok := t.prefix(cidr, cidrPath)
+	prefix, ok := t.prefix(cidr, cidrPath, !pods)
 	b := &types.CIDRPeer{Prefix: prefix, Pods: pods}
 	for i, e := range except {
 		at := fmt.Sprintf("%s[%d]", exceptPath, i)
-		p, good := t.prefix(e, at)
+		p, good := t.prefix(e, at, false)
 		switch {
 		case !good || !ok:
 			ok = false
@@ -38,17 +38,20 @@ func (t *translator) block(cidr string, except []string, cidrPath, exceptPath st
 	return b
 }
 
-// prefix reads a prefix, or a single address as the prefix of its full length.
-// Bits after the prefix are cut off.
-func (t *translator) prefix(s, path string) (netip.Prefix, bool) {
+// prefix reads a prefix; where bare is true also a single address, as the prefix
+// of its full length. Bits after the prefix are cut off.
+func (t *translator) prefix(s, path string, bare bool) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		a, aerr := netip.ParseAddr(s)
-		if aerr != nil || a.Zone() != "" {
-			t.fail(path, "%q is no address prefix; write one like 10.0.0.0/8 or 2001:db8::/32", clip(s))
+	if a, aerr := netip.ParseAddr(s); err != nil && aerr == nil && a.Zone() == "" {
+		p = netip.PrefixFrom(a, a.BitLen())
+		if err = nil; !bare {
+			t.fail(path, "%q has no length; write %s for the one address", clip(s), p)
 			return netip.Prefix{}, false
 		}
-		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	if err != nil {
+		t.fail(path, "%q is no address prefix; write one like 10.0.0.0/8 or 2001:db8::/32", clip(s))
+		return netip.Prefix{}, false
 	}
 	return labels.CanonicalPrefix(p), true
 }

@@ -124,7 +124,9 @@ func (t *translator) inCluster(rs []labels.Requirement) []labels.Requirement {
 
 // demands reports whether a requirement that matches holds only for sets with
 // such a label.
-func demands(r labels.Requirement) bool { return r.Operator == labels.In || r.Operator == labels.Exists }
+func demands(r labels.Requirement) bool {
+	return r.Operator == labels.In || r.Operator == labels.Exists
+}
 
 // demandsReserved reports whether the selector asks for a reserved label. A
 // selector that only excludes one does not escape its namespace by it

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -119,6 +120,10 @@ func (c *checker) mapping(n *yaml.Node, t reflect.Type, path string, depth int) 
 	}
 	out := make(map[string]any, len(n.Content)/2)
 	seen := make(map[string]int, len(n.Content)/2)
+	var known map[string]reflect.Type
+	if t != nil && t.Kind() == reflect.Struct {
+		known = fields(t)
+	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, val := n.Content[i], n.Content[i+1]
 		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
@@ -138,8 +143,8 @@ func (c *checker) mapping(n *yaml.Node, t reflect.Type, path string, depth int) 
 			ft = t.Elem()
 		default:
 			var ok bool
-			if ft, ok = fields(t)[key.Value]; !ok {
-				c.unknown(key, t, path, field)
+			if ft, ok = known[key.Value]; !ok {
+				c.unknown(key, t, known, path, field)
 				continue
 			}
 		}
@@ -160,7 +165,7 @@ func join(path, key string) string {
 }
 
 // unknown refuses a field that the type does not have.
-func (c *checker) unknown(key *yaml.Node, t reflect.Type, path, field string) {
+func (c *checker) unknown(key *yaml.Node, t reflect.Type, fields map[string]reflect.Type, path, field string) {
 	if path == "" && key.Value == "status" {
 		return
 	}
@@ -170,11 +175,7 @@ func (c *checker) unknown(key *yaml.Node, t reflect.Type, path, field string) {
 			return
 		}
 	}
-	known := make([]string, 0, 8)
-	for name := range fields(t) {
-		known = append(known, name)
-	}
-	slices.Sort(known)
+	known := slices.Sorted(maps.Keys(fields))
 	if near := nearest(key.Value, known); near != "" {
 		c.fail(key, field, "is not a field that exists here; did you mean %s?", near)
 		return
@@ -209,7 +210,7 @@ func (c *checker) sequence(n *yaml.Node, t reflect.Type, path string, depth int)
 }
 
 // oldBooleans are words that readers of YAML 1.1 take for a truth value.
-var oldBooleans = []string{"y", "n", "yes", "no", "on", "off"}
+var oldBooleans = []string{"yes", "no", "on", "off"}
 
 func (c *checker) scalar(n *yaml.Node, t reflect.Type, path string) any {
 	if t == nil {
