@@ -155,7 +155,7 @@ func (h *Handlers) PostIPAM(ctx context.Context, r gen.PostIPAMRequestObject) (g
 	if h.src.IPAM == nil {
 		return nil, notReady("address pools")
 	}
-	req := LeaseRequest{Owner: r.Body.Owner, Pool: r.Body.Pool, IPv4: r.Body.Ipv4, IPv6: r.Body.Ipv6, Expires: r.Body.Expires}
+	req := LeaseRequest{Owner: r.Body.Owner, Pod: r.Body.Pod, Pool: r.Body.Pool, IPv4: r.Body.Ipv4, IPv6: r.Body.Ipv6, Expires: r.Body.Expires}
 	if req.Owner == "" {
 		return nil, v1.Errorf(v1.CodeInvalid, "name the pod or the container", "owner is empty")
 	}

@@ -104,9 +104,10 @@ type leaseKeeper interface {
 
 // LeaseRequest asks for addresses, all or none.
 type LeaseRequest struct {
-	Owner     string // namespace/name of a pod, or a container
-	Pool      string // empty: the default pool
-	IPv4      *bool  // nil: as the pool offers
+	Owner     string     // the CNI plugin gives container:interface
+	Pod       gen.PodRef // zero for a runtime without pods; its annotations may ask for addresses
+	Pool      string     // empty: the default pool
+	IPv4      *bool      // nil: as the pool offers
 	IPv6      *bool
 	Requested []netip.Addr // at most one a family
 	Expires   bool

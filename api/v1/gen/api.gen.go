@@ -505,8 +505,10 @@ type IPAMRequest struct {
 	// Ipv6 Absent means as the pool offers.
 	Ipv6 *bool `json:"ipv6,omitempty"`
 
-	// Owner namespace/name of the pod, or the container.
+	// Owner Who holds the lease. The CNI plugin gives container:interface; DELETE /endpoint with the container
+	// releases its leases even when no endpoint was made.
 	Owner string `json:"owner"`
+	Pod   PodRef `json:"pod,omitempty,omitzero"`
 
 	// Pool The default pool where absent.
 	Pool string `json:"pool,omitempty,omitzero"`
