@@ -1,0 +1,110 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	v1 "github.com/weirnet/weir/api/v1"
+)
+
+func queued(t *testing.T, runDir, container string, at int) string {
+	r := v1.QueuedDelete{Version: 1, ContainerID: container, Interface: "eth0", Queued: time.Unix(int64(at), 0)}
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	path := filepath.Join(runDir, v1.QueueDir, r.FileName())
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	return path
+}
+
+func TestReplayDeletesInOrderAndRemovesFiles(t *testing.T) {
+	run := t.TempDir()
+	second, first, failing := queued(t, run, "second", 20), queued(t, run, "first", 10), queued(t, run, "failing", 15)
+	dir := filepath.Join(run, v1.QueueDir)
+	for name, text := range map[string]string{"broken.json": "{", "empty.json": "", "other.json": `{"version":7,"containerId":"x"}`, "nobody.json": `{"version":1}`} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, v1.QueueTemp+"123"), []byte("half a req"), 0o600))
+	var logs bytes.Buffer
+	q := NewDeleteQueue(run, slog.New(slog.NewTextHandler(&logs, nil)))
+	_, err := q.Replay(t.Context(), nil)
+	require.ErrorContains(t, err, "not locked")
+	require.NoError(t, q.Lock(t.Context()))
+	defer q.Unlock()
+	var order []string
+	res, err := q.Replay(t.Context(), func(_ context.Context, r v1.QueuedDelete) error {
+		order = append(order, r.ContainerID+" "+r.Interface)
+		if r.ContainerID == "failing" {
+			return errors.New("map is busy")
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, ReplayResult{Done: 2, Failed: 1, Bad: 4}, res)
+	require.Equal(t, []string{"first eth0", "failing eth0", "second eth0"}, order)
+	require.NoFileExists(t, first)
+	require.NoFileExists(t, second)
+	require.FileExists(t, failing)
+	require.FileExists(t, filepath.Join(dir, v1.QueueBadDir, "broken.json"))
+	require.NoFileExists(t, filepath.Join(dir, v1.QueueTemp+"123"))
+	for _, word := range []string{"map is busy", "broken.json", "another release"} {
+		require.Contains(t, logs.String(), word)
+	}
+	// The next start finds only what failed.
+	res, err = q.Replay(t.Context(), func(context.Context, v1.QueuedDelete) error { return nil })
+	require.NoError(t, err)
+	require.Equal(t, ReplayResult{Done: 1}, res)
+	require.NoFileExists(t, failing)
+}
+
+func TestTwoAgentsCannotHoldTheQueue(t *testing.T) {
+	run := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	a, b := NewDeleteQueue(run, log), NewDeleteQueue(run, log)
+	require.NoError(t, a.Lock(t.Context()))
+	require.Error(t, a.Lock(t.Context()))
+	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, b.Lock(short), context.DeadlineExceeded)
+	a.Unlock()
+	a.Unlock()
+	require.NoError(t, b.Lock(t.Context()))
+	b.Unlock()
+}
+
+func TestConflistIsWholeStableAndGoesAway(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "net.d")
+	c := Conflist{Dir: dir, Socket: "/run/weir/weir.sock", RunDir: "/run/weir", MTU: 1400}
+	require.NoError(t, c.Write())
+	first, err := os.Stat(c.Path())
+	require.NoError(t, err)
+	text, err := os.ReadFile(c.Path())
+	require.NoError(t, err)
+	var have map[string]any
+	require.NoError(t, json.Unmarshal(text, &have))
+	require.Equal(t, "weir", have["name"])
+	plugin := have["plugins"].([]any)[0].(map[string]any)
+	require.Equal(t, map[string]any{"type": "weir-cni", "socket": "/run/weir/weir.sock", "runDir": "/run/weir", "mtu": 1400.0,
+		"capabilities": map[string]any{"ips": true}}, plugin)
+	require.NoError(t, c.Write())
+	again, err := os.Stat(c.Path())
+	require.NoError(t, err)
+	require.True(t, os.SameFile(first, again), "an equal file was written again")
+	c.MTU = 1500
+	require.NoError(t, c.Write())
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "a temporary file was left")
+	require.NoError(t, c.Remove())
+	require.NoError(t, c.Remove())
+	require.NoFileExists(t, c.Path())
+}
