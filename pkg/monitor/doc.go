@@ -1,0 +1,32 @@
+// Package monitor turns the records of the data plane into events and hands
+// them to whoever listens.
+//
+// # What
+//
+// Decode reads one record of the event ring into an Event: host byte order,
+// addresses, wall-clock time. Source reads the ring and the counter of lost
+// records; Broker gives every event to all subscribers whose Filter it passes.
+//
+// # Neighbours
+//
+// Fed by maps/eventsmap (the ring) and maps/metricsmap (what found no room),
+// through the interfaces ring and losses. Read by the API's stream, which adds
+// the text of rules and the names of pods.
+//
+// # Rules
+//
+// Decode takes any bytes and never panics. Publish never waits: what a
+// subscriber cannot take is counted, and told to it in the stream as an event
+// of type Lost at the place where events are missing. The field names of the
+// JSON form are those of the REST contract and do not change.
+//
+// # After a restart
+//
+// Nothing is kept; records that waited in the ring are read first. The ring's
+// pin is eventsmap's.
+//
+// # Try it
+//
+//	go test ./pkg/monitor
+//	go test -fuzz FuzzDecode ./pkg/monitor
+package monitor

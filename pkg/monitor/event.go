@@ -1,0 +1,220 @@
+package monitor
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/drop"
+	"github.com/weirnet/weir/pkg/identity"
+	ptypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/types"
+)
+
+// Type says what an event tells.
+type Type uint8
+
+// The types of events. Drop and Verdict are numbered as in bpf/lib/types.h.
+const (
+	Drop    Type = 1   // a packet was dropped
+	Verdict Type = 2   // a connection was judged in one direction
+	Lost    Type = 255 // events are missing here; only Time and Lost are set
+)
+
+// String prints "drop", "verdict" or "lost".
+func (t Type) String() string {
+	switch t {
+	case Drop:
+		return "drop"
+	case Verdict:
+		return "verdict"
+	case Lost:
+		return "lost"
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// Peer is one end of what an event is about.
+type Peer struct {
+	Addr           netip.Addr // zero if the packet was not IP
+	Port           uint16     // of an ICMP echo the identifier, at the source
+	Identity       identity.NumericIdentity
+	PrefixIdentity identity.NumericIdentity // 0 if no prefix selector covers the address
+}
+
+// Event is one record of the data plane. A policy's verdict is told in the
+// orientation of the connection, everything else as the packet went.
+type Event struct {
+	Time        time.Time
+	Type        Type
+	Verdict     ptypes.Verdict
+	Reason      drop.Reason // drop.Forwarded for an allow
+	Direction   ptypes.Direction
+	Endpoint    uint16 // id of the endpoint whose policy or program decided
+	Source      Peer
+	Destination Peer
+	Protocol    types.Proto // ProtoAny if the packet was not IP
+	TCPFlags    uint8       // as on the wire, of TCP
+	ICMPType    uint8       // of ICMP and ICMPv6
+	ICMPCode    uint8
+	Rule        ptypes.RuleID // 0: none
+	RuleText    string        // filled in by the reader that knows the rules
+	Revision    uint32        // policy revision that decided
+	Length      uint32        // bytes from the network header on
+	IfIndex     uint32        // device that the program ran on
+	Lost        uint64        // of type Lost: how many
+}
+
+// record is struct event.
+type record struct {
+	Timestamp                         uint64
+	Type, Reason, Direction, Family   uint8
+	Endpoint                          uint16
+	Protocol, TCPFlags                uint8
+	SourcePort, DestinationPort       [2]byte // big endian
+	Length                            uint32
+	SourceIdentity, DestIdentity      uint32
+	SourcePrefix, DestPrefix          uint32
+	Rule, Revision, IfIndex, Pad      uint32
+	SourceAddress, DestinationAddress [16]byte
+}
+
+const (
+	recordSize         = 88
+	familyV4, familyV6 = 1, 2 // FAMILY_* of bpf/lib/types.h
+)
+
+// CheckTypes compares the Go twin of the record with an object's type information.
+func CheckTypes(types *btf.Spec) error { return bpf.CheckStruct(types, "event", record{}) }
+
+// Decode reads a record of the ring. booted is the wall-clock time of the boot,
+// to which the record's time is added. A record of a later version may be
+// longer; the rest is passed over. Bytes that are no record give an error.
+func Decode(b []byte, booted time.Time) (Event, error) {
+	if len(b) < recordSize {
+		return Event{}, fmt.Errorf("decode event: %d bytes, a record has %d", len(b), recordSize)
+	}
+	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(b[at:]) }
+	id := func(at int) identity.NumericIdentity { return identity.NumericIdentity(u32(at)) }
+	family := b[11]
+	e := Event{
+		Time: booted.Add(time.Duration(binary.NativeEndian.Uint64(b))),
+		Type: Type(b[8]), Reason: drop.Reason(b[9]), Direction: ptypes.Direction(b[10]),
+		Endpoint: binary.NativeEndian.Uint16(b[12:]), Protocol: types.Proto(b[14]), TCPFlags: b[15],
+		Length: u32(20), Rule: ptypes.RuleID(u32(40)), Revision: u32(44), IfIndex: u32(48),
+		Source:      Peer{Port: binary.BigEndian.Uint16(b[16:]), Identity: id(24), PrefixIdentity: id(32)},
+		Destination: Peer{Port: binary.BigEndian.Uint16(b[18:]), Identity: id(28), PrefixIdentity: id(36)},
+	}
+	switch {
+	case e.Type != Drop && e.Type != Verdict:
+		return Event{}, fmt.Errorf("decode event: %s is not known; agent and programs are of different versions", e.Type)
+	case e.Direction > ptypes.Egress, family > familyV6:
+		return Event{}, fmt.Errorf("decode event: direction %d or family %d is not known", b[10], family)
+	}
+	e.Source.Addr, e.Destination.Addr = address(family, b[56:72]), address(family, b[72:88])
+	if e.Type == Verdict && e.Reason == drop.Forwarded {
+		e.Verdict = ptypes.Allow
+	}
+	if family == familyV4 && e.Protocol == types.ProtoICMP || family == familyV6 && e.Protocol == types.ProtoICMPv6 {
+		e.ICMPType, e.ICMPCode = b[18], b[19]
+		e.Destination.Port = 0
+	}
+	return e, nil
+}
+
+func address(family uint8, b []byte) netip.Addr {
+	switch family {
+	case familyV4:
+		return netip.AddrFrom4([4]byte(b))
+	case familyV6:
+		return netip.AddrFrom16([16]byte(b))
+	}
+	return netip.Addr{}
+}
+
+type peerJSON struct {
+	IP             string `json:"ip,omitempty"`
+	Port           uint16 `json:"port,omitempty"`
+	Identity       uint32 `json:"identity"`
+	PrefixIdentity uint32 `json:"prefixIdentity,omitempty"`
+}
+
+type ruleJSON struct {
+	ID   uint32 `json:"id"`
+	Text string `json:"text,omitempty"`
+}
+
+type eventJSON struct {
+	Time        time.Time `json:"time"`
+	Type        string    `json:"type"`
+	Verdict     string    `json:"verdict,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	Direction   string    `json:"direction,omitempty"`
+	Endpoint    uint16    `json:"endpoint,omitempty"`
+	Source      *peerJSON `json:"source,omitempty"`
+	Destination *peerJSON `json:"destination,omitempty"`
+	Proto       string    `json:"proto,omitempty"`
+	TCPFlags    string    `json:"tcpFlags,omitempty"`
+	ICMPType    *uint8    `json:"icmpType,omitempty"`
+	ICMPCode    *uint8    `json:"icmpCode,omitempty"`
+	Rule        *ruleJSON `json:"rule,omitempty"`
+	Revision    uint32    `json:"revision,omitempty"`
+	Length      uint32    `json:"length,omitempty"`
+	Lost        uint64    `json:"lost,omitempty"`
+}
+
+// MarshalJSON writes one line of the event stream. Reason is left out of an
+// allow, addresses and protocol of a packet that was not IP.
+func (e Event) MarshalJSON() ([]byte, error) {
+	j := eventJSON{Time: e.Time, Type: e.Type.String(), Lost: e.Lost}
+	if e.Type == Lost {
+		return json.Marshal(j)
+	}
+	j.Verdict, j.Direction, j.Endpoint = e.Verdict.String(), e.Direction.String(), e.Endpoint
+	j.Revision, j.Length = e.Revision, e.Length
+	j.Source, j.Destination = e.Source.json(), e.Destination.json()
+	if e.Reason != drop.Forwarded {
+		j.Reason = e.Reason.String()
+	}
+	if e.Source.Addr.IsValid() {
+		j.Proto = e.Protocol.String()
+	}
+	if e.Protocol == types.ProtoTCP {
+		j.TCPFlags = FlagNames(e.TCPFlags)
+	}
+	if e.Protocol == types.ProtoICMP || e.Protocol == types.ProtoICMPv6 {
+		j.ICMPType, j.ICMPCode = &e.ICMPType, &e.ICMPCode
+	}
+	if e.Rule != 0 {
+		j.Rule = &ruleJSON{uint32(e.Rule), e.RuleText}
+	}
+	return json.Marshal(j)
+}
+
+func (p Peer) json() *peerJSON {
+	j := &peerJSON{Port: p.Port, Identity: uint32(p.Identity), PrefixIdentity: uint32(p.PrefixIdentity)}
+	if p.Addr.IsValid() {
+		j.IP = p.Addr.String()
+	}
+	return j
+}
+
+// FlagNames prints TCP flags (RFC 9293, section 3.1) as "SYN,ACK".
+func FlagNames(flags uint8) string {
+	names := ""
+	for i, name := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"} {
+		if flags&(1<<i) == 0 {
+			continue
+		}
+		if names != "" {
+			names += ","
+		}
+		names += name
+	}
+	return names
+}
