@@ -5,9 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 )
 
@@ -17,6 +17,55 @@ const clang = "clang-19"
 // named structs, for comparison with their Go twins. It needs no root; without
 // clang the test is skipped, or fails if WEIR_KERNEL_TESTS=1.
 func SharedTypes(t testing.TB, structs ...string) *btf.Spec {
+	t.Helper()
+	source := "#include \"types.h\"\n"
+	for i, name := range structs {
+		source += fmt.Sprintf("struct %s use%d;\n", name, i)
+	}
+	object := compile(t, source)
+	spec, err := btf.LoadSpec(object)
+	if err != nil {
+		t.Fatalf("read the type information of %s: %v", object, err)
+	}
+	return spec
+}
+
+// sharedMap compiles bpf/lib/maps.h for both families and returns the
+// definition of a map.
+func sharedMap(t testing.TB, name string) *ebpf.MapSpec {
+	t.Helper()
+	object := compile(t, "#define ENABLE_IPV4\n#define ENABLE_IPV6\n#include \"maps.h\"\n")
+	spec, err := ebpf.LoadCollectionSpec(object)
+	if err != nil {
+		t.Fatalf("read the maps of %s: %v", object, err)
+	}
+	m := spec.Maps[name]
+	if m == nil {
+		t.Fatalf("bpf/lib/maps.h defines no map %s", name)
+	}
+	return m
+}
+
+// SameMap compares a map's definition in Go with that in
+// bpf/lib/maps.h. It skips as SharedTypes does.
+func SameMap(t testing.TB, want *ebpf.MapSpec) {
+	t.Helper()
+	c := sharedMap(t, want.Name)
+	type layout struct {
+		Type                    ebpf.MapType
+		Key, Value, Room, Flags uint32
+	}
+	of := func(m *ebpf.MapSpec) layout { return layout{m.Type, m.KeySize, m.ValueSize, m.MaxEntries, m.Flags} }
+	if of(c) != of(want) {
+		t.Errorf("map %s is %+v in C and %+v in Go; make them equal", want.Name, of(c), of(want))
+	}
+	if c.InnerMap != nil && want.InnerMap != nil && of(c.InnerMap) != of(want.InnerMap) {
+		t.Errorf("the inner map of %s is %+v in C and %+v in Go; make them equal", want.Name, of(c.InnerMap), of(want.InnerMap))
+	}
+}
+
+// compile makes an object of source, which may include the headers of bpf/lib.
+func compile(t testing.TB, source string) string {
 	t.Helper()
 	if err := Tool(clang).check(); err != nil {
 		if os.Getenv(envRequire) == "1" {
@@ -28,28 +77,19 @@ func SharedTypes(t testing.TB, structs ...string) *btf.Spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var source strings.Builder
-	source.WriteString("#include \"types.h\"\n")
-	for i, name := range structs {
-		fmt.Fprintf(&source, "struct %s use%d;\n", name, i)
-	}
 	dir := t.TempDir()
-	file, object := filepath.Join(dir, "types.c"), filepath.Join(dir, "types.o")
-	if err := os.WriteFile(file, []byte(source.String()), 0o600); err != nil {
+	file, object := filepath.Join(dir, "test.c"), filepath.Join(dir, "test.o")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-target", "bpf", "-g", "-O2", "-I", lib, "-c", file, "-o", object}
-	for _, inc := range []string{"/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu"} {
-		args = append(args, "-idirafter", inc)
+	args := []string{"-target", "bpf", "-mcpu=v3", "-g", "-O2", "-I", lib, "-c", file, "-o", object}
+	for _, dir := range []string{"/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu"} {
+		args = append(args, "-idirafter", dir)
 	}
 	if out, err := exec.CommandContext(t.Context(), clang, args...).CombinedOutput(); err != nil {
-		t.Fatalf("compile the shared types: %v\n%s", err, out)
+		t.Fatalf("compile the shared headers: %v\n%s", err, out)
 	}
-	spec, err := btf.LoadSpec(object)
-	if err != nil {
-		t.Fatalf("read the type information of %s: %v", object, err)
-	}
-	return spec
+	return object
 }
 
 // sourceDir finds a directory of this repository from the test's directory.

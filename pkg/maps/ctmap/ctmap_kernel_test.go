@@ -17,6 +17,12 @@ func TestTwinsEqualTheStructsOfC(t *testing.T) {
 	}
 }
 
+func TestTheMapIsTheOneOfC(t *testing.T) {
+	testutils.SameMap(t, spec(IPv4, DefaultEntries))
+	testutils.SameMap(t, spec(IPv6, DefaultEntries))
+	testutils.SameMap(t, fragmentsSpec())
+}
+
 func TestAFlowIsSeenFromItsInitiator(t *testing.T) {
 	for _, c := range []struct {
 		name      string

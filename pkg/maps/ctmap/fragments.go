@@ -21,9 +21,7 @@ type Fragments struct {
 
 // OpenOrCreateFragments opens the pinned map or creates and pins an empty one.
 func OpenOrCreateFragments(root bpf.Root) (*Fragments, error) {
-	m, err := bpf.OpenOrCreate(&ebpf.MapSpec{
-		Name: FragmentsName, Type: ebpf.LRUHash, KeySize: 40, ValueSize: 8, MaxEntries: FragmentsEntries,
-	}, root.Map(FragmentsName))
+	m, err := bpf.OpenOrCreate(fragmentsSpec(), root.Map(FragmentsName))
 	if err != nil {
 		return nil, err
 	}
@@ -38,3 +36,9 @@ func (f *Fragments) Close() error { return f.m.Close() }
 
 // MemoryBytes is the kernel memory of the map, allocated at creation.
 func (f *Fragments) MemoryBytes() uint64 { return lruBytes(f.m) }
+
+func fragmentsSpec() *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: FragmentsName, Type: ebpf.LRUHash, KeySize: 40, ValueSize: 8, MaxEntries: FragmentsEntries,
+	}
+}

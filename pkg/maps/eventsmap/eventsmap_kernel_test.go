@@ -54,6 +54,10 @@ func produce(t *testing.T, p *ebpf.Program, length int) (lost bool) {
 	return ret == 1
 }
 
+func TestTheMapIsTheOneOfC(t *testing.T) {
+	testutils.SameMap(t, spec(DefaultBytes))
+}
+
 func TestRecordsArriveWithoutAWakeUpAndOverARestart(t *testing.T) {
 	root := openRoot(t)
 	m, err := OpenOrCreate(root, 0)

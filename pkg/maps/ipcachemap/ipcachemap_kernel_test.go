@@ -20,6 +20,10 @@ func TestTwinsEqualTheStructsOfC(t *testing.T) {
 	}
 }
 
+func TestTheMapIsTheOneOfC(t *testing.T) {
+	testutils.SameMap(t, spec(DefaultEntries))
+}
+
 func TestKeysAndPrefixesAreOneToOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address")

@@ -18,6 +18,11 @@ func TestTwinsEqualTheStructsOfC(t *testing.T) {
 	}
 }
 
+func TestTheMapIsTheOneOfC(t *testing.T) {
+	testutils.SameMap(t, spec())
+	testutils.SameMap(t, configSpec())
+}
+
 func TestAnEndpointIsFoundByBothAddresses(t *testing.T) {
 	root := openRoot(t, testutils.Kernel(t))
 	m, err := OpenOrCreate(root)

@@ -17,6 +17,10 @@ func TestTwinsEqualTheStructsOfC(t *testing.T) {
 	}
 }
 
+func TestTheMapIsTheOneOfC(t *testing.T) {
+	testutils.SameMap(t, spec())
+}
+
 func TestCountersAreSummedOverTheCPUs(t *testing.T) {
 	env := testutils.Kernel(t)
 	root, err := bpf.OpenRoot(env.BPFRoot)

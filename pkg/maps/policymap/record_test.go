@@ -15,6 +15,10 @@ func TestTwinsEqualTheStructsOfC(t *testing.T) {
 	}
 }
 
+func TestTheMapIsTheOneOfC(t *testing.T) {
+	testutils.SameMap(t, outerSpec(DefaultSlots))
+}
+
 // drawPolicy draws contents that are folded: inside one plane the longest match
 // carries the biggest order, as the resolver makes them.
 func drawPolicy(t *rapid.T, name string) map[Key]Entry {
