@@ -16,11 +16,11 @@ func (a *app) endpoint() *cobra.Command {
 	var labels, states []string
 	list := &cobra.Command{Use: "list", Short: "list the pods that this node's agent manages", Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			params := &gen.ListEndpointsParams{Label: labels}
+			var wanted []gen.EndpointState
 			for _, s := range states {
-				params.State = append(params.State, gen.EndpointState(s))
+				wanted = append(wanted, gen.EndpointState(s))
 			}
-			return a.endpointList(c, params)
+			return a.endpointList(c, labels, wanted)
 		}}
 	list.Flags().StringArrayVarP(&labels, "label", "l", nil, "only endpoints with this label, such as k8s:app=web")
 	list.Flags().StringArrayVar(&states, "state", nil, "only endpoints in this state")
@@ -30,12 +30,9 @@ func (a *app) endpoint() *cobra.Command {
 	return group("endpoint", "list and look into endpoints", list, get, log, timeline)
 }
 
-func (a *app) endpointList(c *cobra.Command, params *gen.ListEndpointsParams) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
-	eps, err := agent.ListEndpoints(c.Context(), params)
+func (a *app) endpointList(c *cobra.Command, labels []string, wanted []gen.EndpointState) error {
+	agent := a.agent()
+	eps, err := agent.Endpoints(c.Context(), labels, wanted)
 	if err != nil {
 		return err
 	}
@@ -43,7 +40,7 @@ func (a *app) endpointList(c *cobra.Command, params *gen.ListEndpointsParams) er
 		var lines [][]string
 		for _, e := range eps {
 			lines = append(lines, []string{
-				fmt.Sprint(e.ID), podName(e), fmt.Sprint(e.Identity.ID), or(e.Addressing.IPv4), or(e.Addressing.IPv6), string(e.State),
+				fmt.Sprint(e.ID), podName(e), fmt.Sprint(e.Identity.ID), or(e.Addressing.Ipv4), or(e.Addressing.Ipv6), string(e.State),
 				enforced(e.Policy.Ingress), enforced(e.Policy.Egress), fmt.Sprint(e.Policy.Revision), or(e.StateReason),
 			})
 		}
@@ -52,7 +49,7 @@ func (a *app) endpointList(c *cobra.Command, params *gen.ListEndpointsParams) er
 }
 
 func podName(e gen.Endpoint) string {
-	if e.Pod == nil {
+	if e.Pod.Name == "" {
 		return e.ContainerID
 	}
 	return e.Pod.Namespace + "/" + e.Pod.Name
@@ -62,19 +59,16 @@ func podName(e gen.Endpoint) string {
 func enforced(e gen.Enforcement) string { return string(e) }
 
 func (a *app) endpointGet(c *cobra.Command, args []string) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
-	e, err := agent.GetEndpoint(c.Context(), args[0])
+	agent := a.agent()
+	e, err := agent.Endpoint(c.Context(), args[0])
 	if err != nil {
 		return err
 	}
 	return a.show(e, func() error {
 		for _, line := range [][2]string{
-			{"id", fmt.Sprint(e.ID)}, {"pod", podName(*e)}, {"state", string(e.State)}, {"reason", e.StateReason},
+			{"id", fmt.Sprint(e.ID)}, {"pod", podName(e)}, {"state", string(e.State)}, {"reason", e.StateReason},
 			{"identity", fmt.Sprint(e.Identity.ID)}, {"labels", strings.Join(e.Labels, "\n                ")},
-			{"ipv4", e.Addressing.IPv4}, {"ipv6", e.Addressing.IPv6}, {"container", e.ContainerID}, {"netns", e.Netns},
+			{"ipv4", e.Addressing.Ipv4}, {"ipv6", e.Addressing.Ipv6}, {"container", e.ContainerID}, {"netns", e.Netns},
 			{"interface", fmt.Sprintf("%s (%d) to %s, %s", e.Interface.HostName, e.Interface.HostIndex, e.Interface.ContainerName, e.Interface.Mac)},
 			{"policy", fmt.Sprintf("revision %d, %d entries in slot %d, ingress %s, egress %s", e.Policy.Revision, e.Policy.Entries, e.Policy.Slot, e.Policy.Ingress, e.Policy.Egress)},
 			{"degraded", e.Policy.DegradedReason}, {"last station", e.LastStation},
@@ -88,11 +82,8 @@ func (a *app) endpointGet(c *cobra.Command, args []string) error {
 }
 
 func (a *app) endpointLog(c *cobra.Command, args []string) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
-	entries, err := agent.GetEndpointLog(c.Context(), args[0])
+	agent := a.agent()
+	entries, err := agent.EndpointLog(c.Context(), args[0])
 	if err != nil {
 		return err
 	}
@@ -106,11 +97,8 @@ func (a *app) endpointLog(c *cobra.Command, args []string) error {
 }
 
 func (a *app) endpointTimeline(c *cobra.Command, args []string) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
-	stations, err := agent.GetEndpointTimeline(c.Context(), args[0])
+	agent := a.agent()
+	stations, err := agent.EndpointTimeline(c.Context(), args[0])
 	if err != nil {
 		return err
 	}

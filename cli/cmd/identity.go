@@ -13,11 +13,8 @@ func (a *app) identity() *cobra.Command {
 	var labels []string
 	list := &cobra.Command{Use: "list", Short: "list identities with their labels", Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			agent, err := a.agent()
-			if err != nil {
-				return err
-			}
-			ids, err := agent.ListIdentities(c.Context(), &gen.ListIdentitiesParams{Label: labels})
+			agent := a.agent()
+			ids, err := agent.Identities(c.Context(), labels)
 			if err != nil {
 				return err
 			}
@@ -30,15 +27,12 @@ func (a *app) identity() *cobra.Command {
 			if err != nil {
 				return usageError{err.Error()}
 			}
-			agent, err := a.agent()
+			agent := a.agent()
+			one, err := agent.Identity(c.Context(), uint32(id))
 			if err != nil {
 				return err
 			}
-			one, err := agent.GetIdentity(c.Context(), uint32(id))
-			if err != nil {
-				return err
-			}
-			return a.identities([]gen.Identity{*one})
+			return a.identities([]gen.Identity{one})
 		}}
 	return group("identity", "list and look into identities", list, get)
 }
@@ -57,15 +51,12 @@ func (a *app) ip() *cobra.Command {
 	var addr string
 	list := &cobra.Command{Use: "list", Short: "list prefixes and the identities that they stand for", Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			agent, err := a.agent()
-			if err != nil {
-				return err
-			}
-			params := &gen.ListIPsParams{}
+			agent := a.agent()
+			params := gen.ListIPsParams{}
 			if addr != "" {
 				params.IP = &addr
 			}
-			entries, err := agent.ListIPs(c.Context(), params)
+			entries, err := agent.IPs(c.Context(), params)
 			if err != nil {
 				return err
 			}

@@ -30,7 +30,7 @@ func (a *app) monitor() *cobra.Command {
 	fl.Uint16Var(&f.port, "port", 0, "only events with this port on either side")
 	fl.StringVar(&f.proto, "proto", "", "only this protocol")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		p := &gen.GetMonitorParams{}
+		p := gen.GetMonitorParams{}
 		for _, t := range f.types {
 			p.Type = append(p.Type, gen.EventType(t))
 		}
@@ -58,14 +58,11 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
-func (a *app) runMonitor(c *cobra.Command, p *gen.GetMonitorParams) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
+func (a *app) runMonitor(c *cobra.Command, p gen.GetMonitorParams) error {
+	agent := a.agent()
 	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
-	err = agent.GetMonitor(c.Context(), p, func(e gen.Event) error {
+	err := agent.Monitor(c.Context(), p, nil, func(e gen.Event) error {
 		if a.format == "json" {
 			return enc.Encode(e)
 		}
@@ -88,16 +85,13 @@ func eventLine(e gen.Event) string {
 	if e.Reason != "" {
 		line += " " + e.Reason
 	}
-	if e.Rule != nil {
+	if e.Rule.Text != "" {
 		line += ": " + e.Rule.Text
 	}
 	return line
 }
 
-func eventPeer(p *gen.EventPeer) string {
-	if p == nil {
-		return "-"
-	}
+func eventPeer(p gen.EventPeer) string {
 	addr := p.IP
 	if p.Port != 0 {
 		addr = net.JoinHostPort(p.IP, fmt.Sprint(p.Port))

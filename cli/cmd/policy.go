@@ -3,14 +3,15 @@ package cmd
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/filesource"
 )
 
 const policyRefHelp = "KIND is NetworkPolicy, CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy; a clusterwide policy has the NAME alone."
@@ -22,16 +23,13 @@ func (a *app) policy() *cobra.Command {
 		&cobra.Command{Use: "apply FILE", Short: "put the policies of a YAML file in force, all or none of them", Long: "FILE is a path, or - for the standard input.", Args: exactArgs(1), RunE: a.policyApply},
 		&cobra.Command{Use: "delete KIND [NAMESPACE/]NAME", Short: "take one policy out of force", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyDelete},
 		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field. Exit code 1 where there is one.",
-			Args: cobra.MinimumNArgs(1), RunE: a.policyValidate},
+			Args: atLeastArgs(1), RunE: a.policyValidate},
 	)
 }
 
 func (a *app) policyList(c *cobra.Command, _ []string) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
-	list, err := agent.ListPolicies(c.Context())
+	agent := a.agent()
+	list, err := agent.Policies(c.Context())
 	if err != nil {
 		return err
 	}
@@ -63,22 +61,19 @@ func place(r gen.PolicyRef) string {
 	return fmt.Sprintf("%s:%d", r.File, r.Line)
 }
 
-// policyRef splits NAMESPACE/NAME; "-" stands for no namespace in the API.
+// policyRef splits NAMESPACE/NAME; a clusterwide policy has the name alone.
 func policyRef(args []string) (kind, namespace, name string) {
 	namespace, name, ok := strings.Cut(args[1], "/")
 	if !ok {
-		namespace, name = "-", args[1]
+		namespace, name = "", args[1]
 	}
 	return args[0], namespace, name
 }
 
 func (a *app) policyGet(c *cobra.Command, args []string) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
+	agent := a.agent()
 	kind, namespace, name := policyRef(args)
-	p, err := agent.GetPolicy(c.Context(), kind, namespace, name)
+	p, err := agent.Policy(c.Context(), kind, namespace, name)
 	if err != nil {
 		return err
 	}
@@ -110,10 +105,7 @@ func (a *app) policyApply(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
+	agent := a.agent()
 	change, err := agent.PutPolicy(c.Context(), name, text)
 	if err != nil {
 		return err
@@ -122,10 +114,7 @@ func (a *app) policyApply(c *cobra.Command, args []string) error {
 }
 
 func (a *app) policyDelete(c *cobra.Command, args []string) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
+	agent := a.agent()
 	kind, namespace, name := policyRef(args)
 	change, err := agent.DeletePolicy(c.Context(), kind, namespace, name)
 	if err != nil {
@@ -134,7 +123,7 @@ func (a *app) policyDelete(c *cobra.Command, args []string) error {
 	return a.changed(change, "deleted")
 }
 
-func (a *app) changed(change *gen.PolicyChange, what string) error {
+func (a *app) changed(change gen.PolicyChange, what string) error {
 	return a.show(change, func() error {
 		for _, p := range change.Policies {
 			fmt.Fprintf(a.out, "%s %s %s\n", what, p.Kind, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
@@ -154,26 +143,30 @@ func readInput(path string) (text []byte, name string, err error) {
 	return text, path, err
 }
 
-// yamlFiles lists the YAML files that the paths name, folders expanded.
-func yamlFiles(paths []string) ([]string, error) {
-	var out []string
-	for _, p := range paths {
-		info, err := os.Stat(p)
-		if err != nil {
-			return nil, err
-		}
-		if !info.IsDir() {
-			out = append(out, p)
-			continue
-		}
-		for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
-			files, err := filepath.Glob(filepath.Join(p, pattern))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, files...)
+// policyValidate reads the paths as the agent would.
+func (a *app) policyValidate(_ *cobra.Command, args []string) error {
+	snap, problems, err := filesource.Load(args, filesource.Options{ClusterName: "default"})
+	if err != nil {
+		return err
+	}
+	answer := gen.Validation{Valid: len(problems) == 0, Policies: []gen.PolicyRef{}, Problems: []gen.Problem{}}
+	for _, id := range slices.Sorted(maps.Keys(snap.Policies)) {
+		for _, p := range snap.Policies[id] {
+			answer.Policies = append(answer.Policies, gen.PolicyRef{Kind: p.Resource.Kind, Namespace: p.Resource.Namespace, Name: p.Resource.Name, File: p.Resource.File, Line: p.Resource.Line})
 		}
 	}
-	sort.Strings(out)
-	return out, nil
+	for _, p := range problems {
+		answer.Problems = append(answer.Problems, gen.Problem{File: p.File, Line: p.Line, Field: p.Field, Text: p.Text})
+	}
+	err = a.show(answer, func() error {
+		for _, p := range problems {
+			fmt.Fprintln(a.out, p)
+		}
+		_, err := fmt.Fprintf(a.out, "%d policies, %d pods, %d problems\n", len(answer.Policies), len(snap.Pods), len(problems))
+		return err
+	})
+	if err == nil && !answer.Valid {
+		return errNo
+	}
+	return err
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/pkg/client"
+	"github.com/weirnet/weir/pkg/version"
 )
 
 // Exit codes.
@@ -22,6 +24,9 @@ const (
 	exitUsage   = 2
 	exitNoAgent = 3
 )
+
+// defaultSocket is where an agent with default settings listens.
+const defaultSocket = "/var/run/weir/weir.sock"
 
 // app is what every command shares.
 type app struct {
@@ -58,11 +63,12 @@ func Execute(args []string, out, errOut io.Writer) int {
 	case errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown "):
 		fmt.Fprintf(errOut, "weir: %s\n", err)
 		return exitUsage
-	case errors.Is(err, client.ErrNoAgent):
-		fmt.Fprintf(errOut, "weir: %s\n", err)
-		return exitNoAgent
 	}
 	fmt.Fprintf(errOut, "weir: %s\n", err)
+	var api *v1.Error
+	if errors.As(err, &api) && api.Code == v1.CodeUnreachable {
+		return exitNoAgent
+	}
 	return exitNo
 }
 
@@ -84,7 +90,7 @@ func (a *app) root() *cobra.Command {
 	}
 	socket := os.Getenv("WEIR_SOCKET_PATH")
 	if socket == "" {
-		socket = client.DefaultSocket
+		socket = defaultSocket
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "unix socket of the agent (environment: WEIR_SOCKET_PATH)")
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "table or json")
@@ -94,13 +100,23 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// agent opens the client. No packet is sent before the first call.
-func (a *app) agent() (*client.Client, error) { return client.New(a.socket) }
+// agent makes a client; nothing is dialled before its first call.
+func (a *app) agent() *client.Client { return client.New(a.socket, version.String()) }
 
 // exactArgs is cobra.ExactArgs with an error that shows the form.
 func exactArgs(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
+			return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
+		}
+		return nil
+	}
+}
+
+// atLeastArgs is cobra.MinimumNArgs with an error that shows the form.
+func atLeastArgs(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < n {
 			return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
 		}
 		return nil

@@ -18,19 +18,14 @@ func (a *app) status() *cobra.Command {
 }
 
 func (a *app) runStatus(c *cobra.Command, all bool) error {
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
-	s, err := agent.GetHealthz(c.Context())
+	agent := a.agent()
+	s, err := agent.Status(c.Context())
 	if err != nil {
 		return err
 	}
 	err = a.show(s, func() error {
 		fmt.Fprintf(a.out, "%s: %s\n", s.Verdict, s.Summary)
-		if s.Endpoints != nil {
-			fmt.Fprintf(a.out, "endpoints: %d, ready %d, degraded %d\n", s.Endpoints.Total, s.Endpoints.Ready, s.Endpoints.Degraded)
-		}
+		fmt.Fprintf(a.out, "endpoints: %d, ready %d, degraded %d\n", s.Endpoints.Total, s.Endpoints.Ready, s.Endpoints.Degraded)
 		for _, p := range s.Components {
 			if p.State == gen.StateOk && !all {
 				continue

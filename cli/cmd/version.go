@@ -13,10 +13,8 @@ func (a *app) version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "print the versions of this binary and of the agent", Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			v := map[string]string{"weir": version.String(), "api": v1.Version}
-			if agent, err := a.agent(); err == nil {
-				if s, err := agent.GetHealthz(c.Context()); err == nil {
-					v["agent"], v["agentApi"] = s.Version, s.APIVersion
-				}
+			if s, err := a.agent().Status(c.Context()); err == nil {
+				v["agent"], v["agentApi"] = s.Version, s.APIVersion
 			}
 			return a.show(v, func() error {
 				fmt.Fprintf(a.out, "weir   %s (API %s)\n", v["weir"], v["api"])

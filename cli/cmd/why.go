@@ -20,15 +20,11 @@ func (a *app) why() *cobra.Command {
 }
 
 func (a *app) runWhy(c *cobra.Command, args []string) error {
-	params, err := parseWhy(args[0], args[1])
+	q, err := parseWhy(args[0], args[1])
 	if err != nil {
 		return err
 	}
-	agent, err := a.agent()
-	if err != nil {
-		return err
-	}
-	e, err := agent.GetWhy(c.Context(), params)
+	e, err := a.agent().Why(c.Context(), q.from, q.to, q.port, q.proto)
 	if err != nil {
 		return err
 	}
@@ -42,37 +38,30 @@ func (a *app) runWhy(c *cobra.Command, args []string) error {
 	return err
 }
 
+// whyQuestion is the command line taken apart; empty fields were not given.
+type whyQuestion struct{ from, to, port, proto string }
+
 // parseWhy takes DST:PORT[/PROTO] apart. A pod's name holds one slash itself.
-func parseWhy(from, dst string) (*gen.GetWhyParams, error) {
-	p := &gen.GetWhyParams{From: from, To: dst}
-	colon := strings.LastIndex(dst, ":")
-	if rest, ok := strings.CutPrefix(dst, "["); ok {
-		addr, port, found := strings.Cut(rest, "]")
-		if !found {
-			return nil, usageError{fmt.Sprintf("%q has no closing bracket; write [ADDRESS]:PORT", dst)}
+func parseWhy(from, dst string) (whyQuestion, error) {
+	q := whyQuestion{from: from}
+	rest := dst
+	if inner, ok := strings.CutPrefix(dst, "["); ok {
+		var closed bool
+		if q.to, rest, closed = strings.Cut(inner, "]"); !closed {
+			return q, usageError{fmt.Sprintf("%q has no closing bracket; write [ADDRESS]:PORT", dst)}
 		}
-		p.To, dst, colon = addr, port, strings.LastIndex(port, ":")
-	} else if colon >= 0 {
-		p.To = dst[:colon]
+	} else if colon := strings.LastIndex(dst, ":"); colon >= 0 {
+		q.to, rest = dst[:colon], dst[colon:]
+	} else if slash := strings.LastIndex(dst, "/"); slash >= 0 {
+		q.to, rest = dst[:slash], dst[slash:]
 	}
-	if colon < 0 {
-		if before, ok := strings.CutSuffix(strings.ToLower(dst), "/icmp"); ok {
-			proto := "ICMP"
-			p.Proto = &proto
-			if !strings.HasPrefix(dst, "/") {
-				p.To = dst[:len(before)]
-			}
-			return p, nil
-		}
-		return nil, usageError{fmt.Sprintf("%q names no port; write DST:PORT or DST:PORT/PROTO", dst)}
+	if port, ok := strings.CutPrefix(rest, ":"); ok {
+		q.port, q.proto, _ = strings.Cut(port, "/")
+	} else if proto, ok := strings.CutPrefix(rest, "/"); ok && strings.EqualFold(proto, "icmp") {
+		q.proto = proto
 	}
-	port, proto, withProto := strings.Cut(dst[colon+1:], "/")
-	if port == "" || p.To == "" {
-		return nil, usageError{fmt.Sprintf("%q is not DST:PORT or DST:PORT/PROTO", dst)}
+	if q.to == "" || q.port == "" && !strings.EqualFold(q.proto, "icmp") {
+		return q, usageError{fmt.Sprintf("%q is not DST:PORT, DST:PORT/PROTO or DST/ICMP", dst)}
 	}
-	p.Port = &port
-	if withProto {
-		p.Proto = &proto
-	}
-	return p, nil
+	return q, nil
 }

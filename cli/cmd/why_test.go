@@ -3,12 +3,6 @@ package cmd
 import "testing"
 
 func TestWhyArguments(t *testing.T) {
-	deref := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	}
 	for _, tt := range []struct{ dst, to, port, proto string }{
 		{"shop/api:http", "shop/api", "http", ""},
 		{"shop/api:53/UDP", "shop/api", "53", "UDP"},
@@ -16,18 +10,18 @@ func TestWhyArguments(t *testing.T) {
 		{"[2001:db8::1]:443/TCP", "2001:db8::1", "443", "TCP"},
 		{"12:80", "12", "80", ""},
 		{"shop/api/ICMP", "shop/api", "", "ICMP"},
-		{"[2001:db8::1]/icmp", "2001:db8::1", "", "ICMP"},
+		{"[2001:db8::1]/icmp", "2001:db8::1", "", "icmp"},
 	} {
 		p, err := parseWhy("x/a", tt.dst)
 		if err != nil {
 			t.Errorf("%s: %v", tt.dst, err)
 			continue
 		}
-		if p.From != "x/a" || p.To != tt.to || deref(p.Port) != tt.port || deref(p.Proto) != tt.proto {
-			t.Errorf("%s: got %s %s %s", tt.dst, p.To, deref(p.Port), deref(p.Proto))
+		if p.from != "x/a" || p.to != tt.to || p.port != tt.port || p.proto != tt.proto {
+			t.Errorf("%s: got %s %s %s", tt.dst, p.to, p.port, p.proto)
 		}
 	}
-	for _, bad := range []string{"shop/api", "shop/api:", ":80", "[2001:db8::1", "[2001:db8::1]", ""} {
+	for _, bad := range []string{"shop/api", "shop/api:", ":80", "[2001:db8::1", "[2001:db8::1]", "", "shop/api:/TCP"} {
 		if p, err := parseWhy("x/a", bad); err == nil {
 			t.Errorf("%q was taken as %+v", bad, p)
 		}

@@ -21,6 +21,8 @@ type Snapshot struct {
 	Policies   map[string][]*policytypes.Policy // by resource id
 	// Ports are all declared container ports by pod, those without a name too.
 	Ports map[string][]workload.NamedPort
+	// PodOrder lists the pods as they stand in the files, files by name.
+	PodOrder []string
 }
 
 // Problem is something that a person must mend.
@@ -210,6 +212,7 @@ func (s *Snapshot) take(c *contents, taken map[string]bool) {
 	for _, p := range c.pods {
 		if !taken["Pod/"+p.Key()] {
 			s.Pods[p.Key()] = p
+			s.PodOrder = append(s.PodOrder, p.Key())
 			s.Ports[p.Key()] = c.ports[p.Key()]
 		}
 	}
