@@ -1,0 +1,194 @@
+package sysctl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const (
+	procSys       = "/proc/sys"
+	recordVersion = 1
+)
+
+// Change is a setting that was changed.
+type Change struct {
+	Name string `json:"name"` // path below /proc/sys
+	Old  string `json:"old"`  // before the first change
+	New  string `json:"new"`
+}
+
+// Changes are the settings that this node's agent has changed. Safe for
+// concurrent use.
+type Changes struct {
+	root string // /proc/sys, or a directory of a test
+	file string
+
+	mu   sync.Mutex
+	made []Change // in the order in which they were made
+}
+
+type record struct {
+	Version int      `json:"version"`
+	Changes []Change `json:"changes"`
+}
+
+// Open reads the record of former lives from file, which need not exist.
+func Open(file string) (*Changes, error) { return open(procSys, file) }
+
+func open(root, file string) (*Changes, error) {
+	c := &Changes{root: root, file: file}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record of changed kernel settings: %w", err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read the record of changed kernel settings %s: %w; compare the node's sysctls by hand, then remove the file", file, err)
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("read the record of changed kernel settings %s: version %d, this agent knows %d", file, r.Version, recordVersion)
+	}
+	c.made = r.Changes
+	return c, nil
+}
+
+// Apply gives settings their values and records what they were. A setting that
+// the kernel does not have is an error that wraps fs.ErrNotExist; those before
+// it stay applied and recorded.
+func (c *Changes) Apply(settings []Setting) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range settings {
+		old, err := c.read(s.Name)
+		if err != nil {
+			return err
+		}
+		if old == s.Value {
+			continue
+		}
+		if err := c.remember(Change{s.Name, old, s.Value}); err != nil {
+			return err
+		}
+		if err := c.write(s.Name, s.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remember adds a change to the record; the oldest former value is kept.
+func (c *Changes) remember(n Change) error {
+	next := slices.Clone(c.made)
+	if i := slices.IndexFunc(next, func(m Change) bool { return m.Name == n.Name }); i >= 0 {
+		next[i].New = n.New
+	} else {
+		next = append(next, n)
+	}
+	return c.save(next)
+}
+
+// List returns what is changed now, oldest first.
+func (c *Changes) List() []Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.made)
+}
+
+// Undo puts all settings back, the last one first, and empties the record. It
+// returns the names that it left alone because somebody else has changed them
+// or they are gone. What could not be written stays in the record.
+func (c *Changes) Undo() (leftAlone []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var failed []Change
+	var errs []error
+	for _, m := range slices.Backward(c.made) {
+		now, err := c.read(m.Name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && now != m.New {
+			leftAlone = append(leftAlone, m.Name)
+			continue
+		}
+		if err == nil {
+			err = c.write(m.Name, m.Old)
+		}
+		if err != nil {
+			failed = append(failed, m)
+			errs = append(errs, err)
+		}
+	}
+	slices.Reverse(failed)
+	return leftAlone, errors.Join(append(errs, c.save(failed))...)
+}
+
+// save writes the record, or removes it when there is nothing to remember.
+func (c *Changes) save(made []Change) error {
+	var err error
+	if len(made) == 0 {
+		if err = os.Remove(c.file); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	} else {
+		err = writeRecord(c.file, record{recordVersion, made})
+	}
+	if err != nil {
+		return fmt.Errorf("write the record of changed kernel settings: %w", err)
+	}
+	c.made = made
+	return nil
+}
+
+func writeRecord(file string, r record) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	tmp := file + ".tmp"
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o640); err != nil {
+		return err
+	}
+	return os.Rename(tmp, file)
+}
+
+// Set gives settings their values without a record, for those of a veth.
+func Set(settings []Setting) error {
+	c := &Changes{root: procSys}
+	for _, s := range settings {
+		if err := c.write(s.Name, s.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Changes) read(name string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(c.root, name))
+	if err != nil {
+		return "", fmt.Errorf("read kernel setting %s: %w", name, err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+func (c *Changes) write(name, value string) error {
+	f, err := os.OpenFile(filepath.Join(c.root, name), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(value)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("set kernel setting %s to %s: %w; /proc/sys must be writable for the agent", name, value, err)
+	}
+	return nil
+}

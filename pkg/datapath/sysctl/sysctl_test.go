@@ -1,0 +1,163 @@
+package sysctl
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fakeProc is a directory with two settings.
+func fakeProc(t *testing.T) (root, file string) {
+	t.Helper()
+	root = t.TempDir()
+	put(t, root, "net/a", "0\n")
+	put(t, root, "net/b", "2\n")
+	return root, filepath.Join(t.TempDir(), "state", "sysctl.json")
+}
+
+func put(t *testing.T, root, name, value string) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(value), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, root, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func mustOpen(t *testing.T, root, file string) *Changes {
+	t.Helper()
+	c, err := open(root, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWhatWasBeforeTheFirstLifeComesBackAfterACrash(t *testing.T) {
+	root, file := fakeProc(t)
+	first := mustOpen(t, root, file)
+	if err := first.Apply([]Setting{{Name: "net/a", Value: "1"}, {Name: "net/b", Value: "2"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := first.List(); len(got) != 1 || got[0] != (Change{"net/a", "0", "1"}) {
+		t.Errorf("changed: %v; b had its value already", got)
+	}
+	second := mustOpen(t, root, file) // the first was killed; the new version wants another value
+	if err := second.Apply([]Setting{{Name: "net/a", Value: "5"}}); err != nil {
+		t.Fatal(err)
+	}
+	third := mustOpen(t, root, file)
+	if got := third.List(); len(got) != 1 || got[0] != (Change{"net/a", "0", "5"}) {
+		t.Errorf("recorded: %v", got)
+	}
+	if left, err := third.Undo(); err != nil || len(left) != 0 {
+		t.Errorf("left alone %v, %v", left, err)
+	}
+	if a, b := get(t, root, "net/a"), get(t, root, "net/b"); a != "0" || b != "2" {
+		t.Errorf("after undo: a %s, b %s", a, b)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the record: %v", err)
+	}
+	if left, err := third.Undo(); err != nil || len(left) != 0 {
+		t.Errorf("a second undo: %v, %v", left, err)
+	}
+}
+
+func TestUndoLeavesAloneWhatOthersHaveChangedSince(t *testing.T) {
+	root, file := fakeProc(t)
+	c := mustOpen(t, root, file)
+	if err := c.Apply([]Setting{{Name: "net/a", Value: "1"}, {Name: "net/b", Value: "0"}}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, root, "net/a", "7")
+	if err := os.Remove(filepath.Join(root, "net/b")); err != nil {
+		t.Fatal(err)
+	}
+	left, err := c.Undo()
+	if slices.Sort(left); err != nil || !slices.Equal(left, []string{"net/a", "net/b"}) || get(t, root, "net/a") != "7" {
+		t.Errorf("left alone %v, %v, a is %s", left, err, get(t, root, "net/a"))
+	}
+}
+
+func TestTheRecordIsThereBeforeTheSettingIsWritten(t *testing.T) {
+	root, file := fakeProc(t)
+	c := mustOpen(t, root, file)
+	put(t, filepath.Dir(file), "x", "")
+	if err := os.Remove(filepath.Join(root, "net/a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply([]Setting{{Name: "net/a", Value: "1"}}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a setting that is not there: %v", err)
+	}
+	if err := os.Mkdir(file, 0o755); err != nil { // no record can be written
+		t.Fatal(err)
+	}
+	put(t, file, "in-the-way", "")
+	if err := c.Apply([]Setting{{Name: "net/b", Value: "0"}}); err == nil || get(t, root, "net/b") != "2" {
+		t.Errorf("changed without a record: %v, b is %s", err, get(t, root, "net/b"))
+	}
+}
+
+func TestADamagedRecordIsAnErrorAndNotAnEmptyOne(t *testing.T) {
+	root, file := fakeProc(t)
+	for _, text := range []string{"{", `{"version":9,"changes":[]}`} {
+		put(t, filepath.Dir(file), filepath.Base(file), text)
+		if _, err := open(root, file); err == nil {
+			t.Errorf("%s was accepted", text)
+		}
+	}
+}
+
+// script writes a fake tool.
+func script(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tool")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestForwardPolicyReadsWhatTheToolsSay(t *testing.T) {
+	const missing = "no-such-tool-anywhere"
+	chain := func(family, hook, policy string) string {
+		return `echo '{"nftables":[{"metainfo":{"json_schema_version":1}},{"chain":{"family":"` + family + `","table":"filter","name":"FORWARD","handle":2,"type":"filter","hook":"` + hook + `","prio":0,"policy":"` + policy + `"}}]}'`
+	}
+	for name, c := range map[string]struct {
+		nft      string
+		iptables []string
+		want     Forward
+		where    string
+		fails    bool
+	}{
+		"an IPv4 chain drops":           {nft: script(t, chain("ip", "forward", "drop")), want: ForwardDrop, where: "nft chain ip filter FORWARD"},
+		"an IPv6 chain drops":           {nft: script(t, chain("ip6", "forward", "drop")), want: ForwardDrop, where: "nft chain ip6 filter FORWARD"},
+		"a chain accepts":               {nft: script(t, chain("inet", "forward", "accept")), want: ForwardAccept},
+		"only input drops":              {nft: script(t, chain("inet", "input", "drop")), want: ForwardAccept},
+		"a bridge drops":                {nft: script(t, chain("bridge", "forward", "drop")), want: ForwardAccept},
+		"nft fails":                     {nft: script(t, "echo 'not allowed' >&2; exit 1"), want: ForwardUnknown, fails: true},
+		"nft prints something else":     {nft: script(t, "echo hello"), want: ForwardUnknown, fails: true},
+		"no tool":                       {nft: missing, iptables: []string{missing}, want: ForwardUnknown},
+		"iptables drops":                {nft: missing, iptables: []string{script(t, "echo '-P FORWARD DROP'")}, want: ForwardDrop, where: "chain FORWARD"},
+		"ip6tables drops":               {nft: missing, iptables: []string{script(t, "echo '-P FORWARD ACCEPT'"), script(t, "echo '-P FORWARD DROP'")}, want: ForwardDrop},
+		"iptables accepts, no IPv6 one": {nft: missing, iptables: []string{script(t, "echo '-P FORWARD ACCEPT'"), missing}, want: ForwardAccept},
+	} {
+		got, where, err := tools{c.nft, c.iptables}.forwardPolicy(t.Context())
+		if got != c.want || !strings.Contains(where, c.where) || (err != nil) != c.fails {
+			t.Errorf("%s: %s, %q, %v", name, got, where, err)
+		}
+	}
+}
