@@ -1,0 +1,47 @@
+// Package ipcache knows which identity an address has, and keeps the kernel's
+// map of it in step.
+//
+// # What
+//
+// Sources attach metadata to prefixes: "this address is endpoint 7, identity
+// 1001", "that one is a pod with these labels", "a remote node". The policy
+// names prefixes (the set P). From both the cache derives, for every prefix of
+// either, who it is (identity) and where it is (prefix identity), and one worker
+// brings that into the kernel.
+//
+// # Neighbours
+//
+// Fed by endpoint (local pods), node (nodes, pods elsewhere) and
+// policy/repository (P). It allocates from identity/cache, announces identities
+// to policy/repository, writes maps/ipcachemap and tells endpoints the prefix
+// identity of their addresses. Read by the API and by weir why.
+//
+// # Rules
+//
+// An outside address whose longest match in P is p has the identity of
+// {cidr:p, reserved:world-ipv4 or -ipv6} as identity and prefix identity;
+// without a match there is no entry, which means world. An address with
+// metadata keeps its identity and has as prefix identity the one of {cidr:p} of
+// its longest match p among the prefixes used by a block that matches pods.
+//
+// Of several owners of a prefix the strongest source wins, then the one that
+// was not removed before, then the latest. Only an owner removes its metadata.
+//
+// Order of one round: allocate; announce new identities and wait until all policy
+// maps hold them; write entries; delete entries; tell endpoints; let live flows
+// be judged again; release; announce the identities that have gone. A number
+// that cannot be had leaves a prefix as plain world and an address as
+// unmanaged, so that no entry of a wider prefix stands in for it. Whatever
+// fails is tried again, after 100 ms to 10 s.
+//
+// # After a restart
+//
+// Start reads the kernel's entries and leaves those that nobody has asked for
+// yet alone, until Prune. Numbers are the same as before (identity/cache), so
+// nothing is written that is already there. Start only after the policies have
+// been read and SetPolicyPrefixes was called.
+//
+// # Try it
+//
+//	go test -race ./pkg/ipcache
+package ipcache
