@@ -260,3 +260,15 @@ func TestNumbersAreStable(t *testing.T) {
 	require.EqualValues(t, 256, n.Of(a))
 	require.EqualValues(t, 1, n.Of(labels.NewLabelArray(labels.Reserved("host"))))
 }
+
+func TestASampleIsTheSameEveryTime(t *testing.T) {
+	set := load(t)
+	a := set.Sample(60, SuiteCyclonus, SuiteGenNP)
+	require.Len(t, a, 60)
+	slices.Reverse(set.Cases)
+	require.Equal(t, a, set.Sample(60, SuiteCyclonus, SuiteGenNP))
+	for _, c := range a {
+		require.Len(t, c.Steps, 1)
+	}
+	require.Greater(t, len(set.Sample(10_000, SuiteCyclonus, SuiteGenNP)), 60)
+}

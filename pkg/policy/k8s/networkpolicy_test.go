@@ -217,3 +217,17 @@ func TestRulesKnowTheirLines(t *testing.T) {
 		"NetworkPolicy shop/p ingress[0] (p.yaml:10)", "NetworkPolicy shop/p ingress[1] (p.yaml:12)", "NetworkPolicy shop/p egress[0] (p.yaml:15)",
 	}, got)
 }
+
+// Pods of another cluster with the same labels are no peers of this one's policies.
+func TestPeersAreOfThisCluster(t *testing.T) {
+	for _, text := range []string{np("ingress: [{from: [{namespaceSelector: {}}]}]"), cnp("ingress: [{fromEndpoints: [{}]}]"),
+		cnp("ingress: [{fromEntities: [cluster]}]"), ccnp("ingress: [{fromEndpoints: [{}]}]")} {
+		objects, err := Decode([]byte(text), "")
+		require.NoError(t, err)
+		for name, allowed := range map[string]bool{cluster: true, "green-1": false} {
+			ps, err := TranslateAll(objects, Options{ClusterName: name})
+			require.NoError(t, err)
+			ask(t, ps, []flow{{"db", "web", "TCP/80", allowed}})
+		}
+	}
+}

@@ -67,9 +67,21 @@ type flow struct {
 	allowed  bool
 }
 
+// check asks the oracle about each flow, with and without a cluster name: what
+// the one requirement keeps out must not hide that another one is missing.
 func check(t *testing.T, text string, flows ...flow) {
 	t.Helper()
-	ps := policies(t, text)
+	for _, name := range []string{cluster, ""} {
+		objects, err := Decode([]byte(text), "p.yaml")
+		require.NoError(t, err)
+		ps, err := TranslateAll(objects, Options{ClusterName: name})
+		require.NoError(t, err)
+		ask(t, ps, flows)
+	}
+}
+
+func ask(t *testing.T, ps []*types.Policy, flows []flow) {
+	t.Helper()
 	for _, f := range flows {
 		name, number, _ := strings.Cut(f.port, "/")
 		proto, err := wtypes.ParseProto(name)
