@@ -140,7 +140,7 @@ func (a *addition) clearWay(ctx context.Context) (*result, error) {
 	case v1.CodeOf(err) == v1.CodeNotFound:
 	case err != nil:
 		return nil, err
-	case e.State == gen.EndpointReady && v.podMAC != nil && e.Interface.Mac == v.podMAC.String() && e.Interface.HostIndex == v.hostIndex:
+	case e.State == gen.EndpointReady && e.Interface.Mac == v.podMAC.String() && e.Interface.HostIndex == v.hostIndex:
 		if addrs, err := endpointAddrs(e); err == nil && a.samePod(e) {
 			a.log.Info("the attachment exists and is ready", "endpoint", e.ID)
 			return newResult(a.args.Netns, v, addrs), nil

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -196,11 +195,6 @@ func parseArgs(s string) (*podArgs, error) {
 			fmt.Sprintf("CNI_ARGS: K8S_POD_NAMESPACE %q and K8S_POD_NAME %q must both be given or neither", a.K8S_POD_NAMESPACE, a.K8S_POD_NAME), "")
 	}
 	return a, nil
-}
-
-// hostPrefix is the address as a prefix of full length, as a result carries it.
-func hostPrefix(a netip.Addr) net.IPNet {
-	return net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
 func isTrue(s string) bool { return strings.EqualFold(s, "true") || s == "1" }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/weirnet/weir/pkg/datapath/link"
 )
 
 // gc removes the endpoints, and their links, of attachments that the runtime
@@ -12,7 +14,7 @@ import (
 func (p *plugin) gc(ctx context.Context, r *run) error {
 	valid := map[string]bool{}
 	for _, a := range r.conf.ValidAttachments {
-		valid[hostName(a.ContainerID, a.IfName)] = true
+		valid[link.HostName(a.ContainerID, a.IfName)] = true
 	}
 	endpoints, err := r.client.Endpoints(ctx, nil, nil)
 	if err != nil {
@@ -20,7 +22,7 @@ func (p *plugin) gc(ctx context.Context, r *run) error {
 	}
 	var failed []error
 	for _, e := range endpoints {
-		name := hostName(e.ContainerID, e.Interface.ContainerName)
+		name := link.HostName(e.ContainerID, e.Interface.ContainerName)
 		// Another name means that the endpoint is not of this plugin's making.
 		if valid[name] || e.Interface.HostName != name {
 			continue

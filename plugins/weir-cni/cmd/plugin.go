@@ -19,6 +19,7 @@ import (
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/client"
+	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 )
 
@@ -161,7 +162,7 @@ func cniError(err error) error {
 func (r *run) attachment() string { return client.AttachmentID(r.args.ContainerID, r.args.IfName) }
 
 // hostName is the name of this attachment's end on the node.
-func (r *run) hostName() string { return hostName(r.args.ContainerID, r.args.IfName) }
+func (r *run) hostName() string { return link.HostName(r.args.ContainerID, r.args.IfName) }
 
 // owner is whom a lease of this attachment belongs to.
 func (r *run) owner() string { return r.args.ContainerID + ":" + r.args.IfName }

@@ -9,6 +9,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/weirnet/weir/pkg/datapath/link"
 )
 
 type result = types100.Result
@@ -27,9 +29,9 @@ func newResult(sandbox string, v veth, addrs []netip.Addr) *result {
 	}
 	for _, a := range addrs {
 		at := podInterface
-		gw, any := gateway4, net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+		gw, any := link.Gateway4(), net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 		if a.Is6() {
-			gw, any = gateway6, net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+			gw, any = link.Gateway6(), net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
 		}
 		res.IPs = append(res.IPs, &types100.IPConfig{Interface: &at, Address: hostPrefix(a), Gateway: gw.AsSlice()})
 		res.Routes = append(res.Routes, &types.Route{Dst: any, GW: gw.AsSlice()})
