@@ -67,6 +67,7 @@ func TestQueueKeepsTheLimit(t *testing.T) {
 	q := NewBuildQueue(3)
 	var running, most, done atomic.Int32
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Add(1)

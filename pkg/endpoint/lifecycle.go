@@ -36,8 +36,9 @@ func (e *Endpoint) Resume() {
 	})
 }
 
-// AdoptSlot records the policy slot that an earlier agent left in force.
-func (e *Endpoint) AdoptSlot(slot uint32, group string) {
+// HoldSlot records which policy slot the endpoint holds: the one that an earlier
+// agent left in force, or 0 once a deletion has released it.
+func (e *Endpoint) HoldSlot(slot uint32, group string) {
 	if t, err := e.lock(); err == nil {
 		t.Row.Slot, t.Row.SlotGroup = slot, group
 		t.Unlock()

@@ -198,4 +198,3 @@ func FuzzParseRecord(f *testing.F) {
 		}
 	})
 }
-

@@ -86,12 +86,7 @@ func (w *work) prepare(ctx context.Context) ([]plan.Step, error) {
 			w.prefixes[i] = w.r.cfg.Addresses.PrefixIdentity(a)
 		}
 	}
-	w.group = w.row.SlotGroup
-	w.slot, w.revision, err = w.r.cfg.Words.Policy(w.row.ID)
-	if err != nil {
-		leave(err)
-		return nil, fmt.Errorf("reading the policy in force of endpoint %d: %w", w.row.ID, err)
-	}
+	w.slot, w.group, w.revision = w.row.Slot, w.row.SlotGroup, w.row.KernelRevision
 	steps := plan.Build(plan.Input{
 		Level: w.level, Realized: w.row.Realized, Desired: w.row.Desired(),
 		PolicyDiffers:         w.row.Degraded != "" || !maps.Equal(w.row.RealizedPolicy, w.resolved.Entries),
@@ -177,10 +172,10 @@ func (w *work) load(ctx context.Context) error {
 // complete; after it, live flows are judged again.
 func (w *work) swap() error {
 	old := w.slot
-	slot, err := w.fill(old)
+	slot, fresh, err := w.fill(old)
 	switch {
 	case errors.Is(err, policymap.ErrFull):
-		slot = 0
+		slot, fresh = 0, old != 0
 		w.degraded = fmt.Sprintf("policy map full, everything is denied: %v", err)
 		w.e.Note(endpoint.TopicPolicy, endpoint.SeverityFailure, "%s", w.degraded)
 	case err != nil:
@@ -188,46 +183,48 @@ func (w *work) swap() error {
 	}
 	revision := w.r.cfg.Words.NextRevision()
 	if err := w.r.cfg.Words.SetPolicy(w.row.ID, slot, revision); err != nil {
-		return errors.Join(err, w.unfill(old, slot))
+		// A change in place is there for the whole group already; the retry
+		// gives this endpoint its revision.
+		return errors.Join(err, w.releaseIf(fresh, slot, w.row.PolicyGroup()))
 	}
 	w.slot, w.revision, w.group = slot, revision, w.row.PolicyGroup()
-	w.onUndo(func(context.Context) error { return w.swapBack(old, slot) })
-	if slot != old {
-		w.finish = append(w.finish, func() error { return w.r.release(old, w.row.SlotGroup) })
-	}
+	w.onUndo(func(context.Context) error { return w.swapBack(old, slot, fresh) })
+	w.finish = append(w.finish, func() error { return w.releaseIf(fresh, old, w.row.SlotGroup) })
 	return nil
 }
 
-// fill returns a slot that holds the wanted policy. A small change of a policy
-// in force may be made in its own slot; not in a build that has steps after the
-// swap, which could fail and need the old policy back.
-func (w *work) fill(old uint32) (uint32, error) {
+// fill returns a slot that holds the wanted policy; fresh says that the endpoint
+// now holds it beside the old one, perhaps the same slot twice. A small change of
+// a policy in force may be made in its own slot; not in a build that has steps
+// after the swap, which could fail and need the old policy back.
+func (w *work) fill(old uint32) (slot uint32, fresh bool, err error) {
 	want, group := endpoint.KernelEntries(w.resolved.Entries), w.row.PolicyGroup()
-	if old != 0 && group == w.row.SlotGroup && w.programs == nil && w.row.Built() && w.row.PrefixIdentities == w.prefixes {
-		return w.r.cfg.Slots.Update(old, group, w.resolved.Version, want)
+	if old != 0 && group == w.row.SlotGroup && w.programs == nil && w.row.PrefixIdentities == w.prefixes {
+		slot, err = w.r.cfg.Slots.Update(old, group, w.resolved.Version, want)
+		return slot, slot != old, err
 	}
-	return w.r.cfg.Slots.Acquire(group, w.resolved.Version, want)
+	slot, err = w.r.cfg.Slots.Acquire(group, w.resolved.Version, want)
+	return slot, true, err
 }
 
-// unfill takes back what fill did, while the endpoint's word still names old.
-func (w *work) unfill(old, slot uint32) error {
-	if slot != old {
-		return w.r.release(slot, w.row.PolicyGroup())
-	}
-	return nil // changed in place for the whole group; the retry gives it its revision
-}
-
-func (w *work) swapBack(old, slot uint32) error {
+func (w *work) swapBack(old, slot uint32, fresh bool) error {
 	var err error
 	if w.row.Built() || w.row.Restored {
 		err = w.r.cfg.Words.SetPolicy(w.row.ID, old, w.r.cfg.Words.NextRevision())
 	} else {
 		err = w.r.cfg.Words.Clear(w.row.ID)
 	}
-	if err != nil || slot == old {
+	if err != nil {
 		return err // a slot that is still named must stay
 	}
-	return w.r.release(slot, w.row.PolicyGroup())
+	return w.releaseIf(fresh, slot, w.row.PolicyGroup())
+}
+
+func (w *work) releaseIf(fresh bool, slot uint32, group string) error {
+	if !fresh {
+		return nil
+	}
+	return w.r.release(slot, group)
 }
 
 func (w *work) attach(ctx context.Context) error {

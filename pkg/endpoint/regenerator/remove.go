@@ -45,7 +45,7 @@ func (r *Regenerator) undo(ctx context.Context, e *endpoint.Endpoint, row *endpo
 	case plan.UndoRoutes:
 		return r.cfg.Connector.Disconnect(ctx, l)
 	case plan.UndoPolicy:
-		return r.releasePolicy(row)
+		return r.releasePolicy(e)
 	case plan.UndoConntrack:
 		return eachAddr(l, r.cfg.Conntrack.Purge)
 	case plan.UndoRecord:
@@ -60,15 +60,16 @@ func (r *Regenerator) undo(ctx context.Context, e *endpoint.Endpoint, row *endpo
 }
 
 // releasePolicy takes the slot from the endpoint's word before it releases it.
-func (r *Regenerator) releasePolicy(row *endpoint.Row) error {
-	slot, _, err := r.cfg.Words.Policy(row.ID)
-	if err != nil {
+func (r *Regenerator) releasePolicy(e *endpoint.Endpoint) error {
+	if err := r.cfg.Words.Clear(e.ID); err != nil {
 		return err
 	}
-	if err := r.cfg.Words.Clear(row.ID); err != nil {
+	row := e.Row()
+	if err := r.release(row.Slot, row.SlotGroup); err != nil {
 		return err
 	}
-	return r.release(slot, row.SlotGroup)
+	e.HoldSlot(0, "")
+	return nil
 }
 
 // release gives up a slot; slot 0 belongs to nobody.
@@ -86,7 +87,7 @@ func (r *Regenerator) Adopt(e *endpoint.Endpoint) error {
 	group := e.Row().PolicyGroup()
 	if err == nil && slot != 0 {
 		if err = r.cfg.Slots.Adopt(slot, group); err == nil {
-			e.AdoptSlot(slot, group)
+			e.HoldSlot(slot, group)
 		}
 	}
 	if err != nil {
