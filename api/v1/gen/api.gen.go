@@ -475,6 +475,9 @@ type EventPeer struct {
 	// Pod namespace/name where known.
 	Pod  string `json:"pod,omitempty,omitzero"`
 	Port uint16 `json:"port,omitempty,omitzero"`
+
+	// PrefixIdentity Absent where no prefix of a policy covers the address.
+	PrefixIdentity uint32 `json:"prefixIdentity,omitempty,omitzero"`
 }
 
 // EventType defines model for EventType.
