@@ -70,7 +70,7 @@ func TestARealForwardChainThatDropsIsFound(t *testing.T) {
 	if got, where, err := ForwardPolicy(t.Context()); got != ForwardAccept || err != nil {
 		t.Errorf("no rules at all: %s, %s, %v", got, where, err)
 	}
-	const rules = "table inet fw { chain passing { type filter hook forward priority 0; policy drop; } }"
+	const rules = "table inet fw { chain passing { type filter hook forward priority 0; policy drop; }; }"
 	if out, err := exec.CommandContext(t.Context(), "nft", rules).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
