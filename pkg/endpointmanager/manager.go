@@ -261,20 +261,22 @@ func (m *Manager) Close() {
 	}
 }
 
-// PolicyChanged tells every endpoint of a new revision of the repository, and
-// returns when the policy in force of those that are affected answers for it.
-// affected says whether a change concerns endpoints of a label set; nil: all.
-// An endpoint whose build fails is logged and does not hold up the others.
-func (m *Manager) PolicyChanged(ctx context.Context, affected func(labels.LabelArray) bool, revision uint64) {
+// PolicyChanged tells every endpoint of a new revision of the repository.
+// affected says whether the change concerns endpoints of a label set; nil: all.
+// wait returns when the policy in force of those that are affected answers for
+// the revision; one whose build fails is logged and does not hold up the others.
+func (m *Manager) PolicyChanged(affected func(labels.LabelArray) bool, revision uint64) (wait func(context.Context)) {
 	var hit []*endpoint.Endpoint
 	for _, e := range m.List() {
 		if e.PolicyChanged(affected, revision) {
 			hit = append(hit, e)
 		}
 	}
-	for _, e := range hit {
-		if err := e.WaitForPolicyRevision(ctx, revision); err != nil {
-			m.log.Warn("Policy change not in force everywhere", endpoint.LogError, err)
+	return func(ctx context.Context) {
+		for _, e := range hit {
+			if err := e.WaitForPolicyRevision(ctx, revision); err != nil {
+				m.log.Warn("Policy change not in force everywhere", endpoint.LogError, err)
+			}
 		}
 	}
 }

@@ -1,0 +1,21 @@
+// Package explain says why a connection is allowed or denied.
+//
+// # What
+//
+// From the resolved policy of each end it makes an Explanation: per direction
+// the verdict, the rule that decided, what matched besides and lost, and the
+// policies that isolate the pod.
+//
+// # Neighbours
+//
+// daemon/cmd gives it the policies of two endpoints; the API and "weir why"
+// print it.
+//
+// # Rules
+//
+// Pure. The first match of policy.Matching decides; nothing here judges anew.
+//
+// # Try it
+//
+//	go test ./pkg/policy/explain
+package explain
