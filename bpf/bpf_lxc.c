@@ -35,29 +35,29 @@ static __always_inline int missed_tail_call(struct __sk_buff *skb, __u8 hook)
 	return drop(skb, &p, DROP_MISSED_TAIL_CALL, true);
 }
 
-/* Whether the address at offset of the frame is the endpoint's. Headers that
- * are cut off are no match; the body finds them invalid before it asks. */
-static __always_inline bool is_own_address(struct __sk_buff *skb, __be16 protocol, __u32 offset4, __u32 offset6)
+/* Makes length bytes at offset of the frame linear, if it has them; the caller
+ * checks. If not, no address matches, and the body finds the packet invalid
+ * before it asks whose it is. */
+static __always_inline void *reach(struct __sk_buff *skb, const __u32 offset, const __u32 length)
 {
-	__u32 offset = protocol == bpf_htons(ETH_P_IP) ? offset4 : offset6;
-	__u32 length = protocol == bpf_htons(ETH_P_IP) ? 4 : 16;
-	void *data = frame_start(skb), *end = frame_end(skb);
+	if (unlikely(frame_start(skb) + offset + length > frame_end(skb)))
+		bpf_skb_pull_data(skb, offset + length);
+	return frame_start(skb) + offset;
+}
+
+/* Whether the address at an offset of the IP header is the endpoint's. */
+static __always_inline bool is_own_address(struct __sk_buff *skb, __be16 protocol, const __u32 offset4,
+					   const __u32 offset6)
+{
 	const __be32 *a;
 
-	offset += ETH_HLEN;
-	if (unlikely(data + offset + length > end)) {
-		if (skb->len < offset + length || bpf_skb_pull_data(skb, offset + length))
-			return false;
-		data = frame_start(skb);
-		end = frame_end(skb);
-	}
 	if (protocol == bpf_htons(ETH_P_IP)) {
-		a = data + ETH_HLEN + offset4;
-		return (void *)(a + 1) <= end && a[0] == weir_ipv4;
+		a = reach(skb, ETH_HLEN + offset4, 4);
+		return (void *)(a + 1) <= frame_end(skb) && a[0] == weir_ipv4;
 	}
-	a = data + ETH_HLEN + offset6;
-	return (void *)(a + 4) <= end && a[0] == weir_ipv6[0] && a[1] == weir_ipv6[1] && a[2] == weir_ipv6[2] &&
-	       a[3] == weir_ipv6[3];
+	a = reach(skb, ETH_HLEN + offset6, 16);
+	return (void *)(a + 4) <= frame_end(skb) && a[0] == weir_ipv6[0] && a[1] == weir_ipv6[1] &&
+	       a[2] == weir_ipv6[2] && a[3] == weir_ipv6[3];
 }
 
 static __always_inline bool is_ip(__be16 protocol)

@@ -43,7 +43,6 @@ type packet struct {
 	flags          layers.IPv4Flag     // IPv4
 	offset         uint16              // IPv4, in 8 bytes
 	options        []layers.IPv4Option // IPv4
-	next           layers.IPProtocol   // IPv6: next header instead of proto, with raw extension headers in front of body
 	l4             gopacket.SerializableLayer
 	body           []byte
 }
@@ -133,11 +132,7 @@ func (p packet) frame(t testing.TB) []byte {
 		stack, network = append(stack, ip), ip
 	} else {
 		eth.EthernetType = layers.EthernetTypeIPv6
-		next := p.proto
-		if p.next != 0 || len(p.options) > 0 {
-			next = p.next
-		}
-		ip := &layers.IPv6{Version: 6, HopLimit: ttl, NextHeader: next, SrcIP: p.src.AsSlice(), DstIP: p.dst.AsSlice()}
+		ip := &layers.IPv6{Version: 6, HopLimit: ttl, NextHeader: p.proto, SrcIP: p.src.AsSlice(), DstIP: p.dst.AsSlice()}
 		stack, network = append(stack, ip), ip
 	}
 	switch l := p.l4.(type) {

@@ -223,8 +223,15 @@ func TestANewRevisionJudgesLiveFlowsAgain(t *testing.T) {
 				}
 			}
 		}
+		// Both ends moved on: a denied first direction ends it, the other is not asked.
 		n.apply(a, slotAllow, 20)
 		n.apply(b, slotAllow, 20)
+		n.from(a, there)
+		n.apply(a, slotDeny, 21)
+		n.apply(b, 5, 21)
+		expect(t, n.from(a, there), actShot, told{eventDrop, egress, drop.Policy, a.id, 202})
+		n.apply(a, slotAllow, 22)
+		n.apply(b, slotAllow, 22)
 	})
 }
 

@@ -16,6 +16,7 @@
 #include "types.h"
 #include "drop_reasons.h"
 #include "maps.h"
+#include "protocols.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -23,41 +24,6 @@
 /* A function off the hot path. Not static, so that the verifier reads it once
  * instead of once a call and state; it must check its pointers itself. */
 #define OUT_OF_LINE __attribute__((noinline))
-
-#ifndef IPPROTO_ICMPV6
-#define IPPROTO_ICMPV6 58
-#endif
-
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
-
-#define TCP_HEADER 20
-#define SCTP_HEADER 12
-#define OTHER_HEADER 8 /* UDP, ICMP, ICMPv6 */
-
-#define ICMP4_ECHO_REPLY 0
-#define ICMP4_UNREACHABLE 3
-#define ICMP4_SOURCE_QUENCH 4
-#define ICMP4_REDIRECT 5
-#define ICMP4_ECHO_REQUEST 8
-#define ICMP4_ROUTER_ADVERTISEMENT 9
-#define ICMP4_ROUTER_SOLICITATION 10
-#define ICMP4_TIME_EXCEEDED 11
-#define ICMP4_PARAMETER_PROBLEM 12
-
-#define ICMP6_LAST_ERROR 4 /* 1 to 4 are the errors of live flows */
-#define ICMP6_ECHO_REQUEST 128
-#define ICMP6_ECHO_REPLY 129
-#define ICMP6_MLD_QUERY 130
-#define ICMP6_MLD_DONE 132
-#define ICMP6_ROUTER_SOLICITATION 133
-#define ICMP6_ROUTER_ADVERTISEMENT 134
-#define ICMP6_NEIGHBOUR_SOLICITATION 135
-#define ICMP6_NEIGHBOUR_ADVERTISEMENT 136
-#define ICMP6_REDIRECT 137
-#define ICMP6_MLD2_REPORT 143
 
 /* The linear part of the frame. Read by hand: clang takes the fields for 32-bit
  * numbers and may move them in half registers, after which the verifier no

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Numbers of the protocols (IANA) that the system headers lack or hide. */
+#pragma once
+
+#ifndef IPPROTO_ICMPV6
+#define IPPROTO_ICMPV6 58
+#endif
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+#define TCP_HEADER 20
+#define SCTP_HEADER 12
+#define OTHER_HEADER 8 /* UDP, ICMP, ICMPv6 */
+
+#define ICMP4_ECHO_REPLY 0
+#define ICMP4_UNREACHABLE 3
+#define ICMP4_SOURCE_QUENCH 4
+#define ICMP4_REDIRECT 5
+#define ICMP4_ECHO_REQUEST 8
+#define ICMP4_ROUTER_ADVERTISEMENT 9
+#define ICMP4_ROUTER_SOLICITATION 10
+#define ICMP4_TIME_EXCEEDED 11
+#define ICMP4_PARAMETER_PROBLEM 12
+
+#define ICMP6_LAST_ERROR 4 /* 1 to 4 are the errors of live flows */
+#define ICMP6_ECHO_REQUEST 128
+#define ICMP6_ECHO_REPLY 129
+#define ICMP6_MLD_QUERY 130
+#define ICMP6_MLD_DONE 132
+#define ICMP6_ROUTER_SOLICITATION 133
+#define ICMP6_ROUTER_ADVERTISEMENT 134
+#define ICMP6_NEIGHBOUR_SOLICITATION 135
+#define ICMP6_NEIGHBOUR_ADVERTISEMENT 136
+#define ICMP6_REDIRECT 137
+#define ICMP6_MLD2_REPORT 143
