@@ -93,7 +93,7 @@ func request(i byte) creator.Request {
 
 func (n *node) create(i byte) *endpoint.Endpoint {
 	n.t.Helper()
-	n.k.links[100+int(i)] = true
+	n.k.link(100+int(i), true)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	e, created, err := n.creator.Create(ctx, request(i))
@@ -125,11 +125,11 @@ func TestOrderOfALife(t *testing.T) {
 		}, stations)
 
 		n.pol.set(3, 2)
-		n.mgr.PolicyChanged(t.Context(), nil, 2)
+		n.mgr.PolicyChanged(nil, 2)(t.Context())
 		require.Equal(t, []string{"slot update", "word set"}, k.take(), "a policy change touches no program")
 		require.NoError(t, n.mgr.WaitForPolicyRevision(t.Context(), 2))
 
-		n.mgr.PolicyChanged(t.Context(), func(labels.LabelArray) bool { return false }, 3)
+		n.mgr.PolicyChanged(func(labels.LabelArray) bool { return false }, 3)(t.Context())
 		require.Empty(t, k.take(), "an endpoint that is not affected does nothing")
 		require.EqualValues(t, 3, e.Row().PolicyRevision)
 
@@ -142,7 +142,7 @@ func TestOrderOfALife(t *testing.T) {
 
 		require.NoError(t, n.mgr.Delete(t.Context(), e, "test"))
 		require.Equal(t, []string{
-			"lxc delete", "ipcache withdraw", "unload", "disconnect", "word clear", "slot release", "conntrack purge",
+			"lxc delete", "ipcache withdraw", "disconnect", "unload", "word clear", "slot release", "conntrack purge",
 		}, k.take())
 		synctest.Wait()
 		require.Empty(t, k.left())
@@ -166,7 +166,8 @@ func TestPrefixIdentityRewritesTheEntry(t *testing.T) {
 		_, err := e.Wait(t.Context(), func(r *endpoint.Row) bool { return r.PrefixIdentities[0] == 77 })
 		require.NoError(t, err)
 		require.Equal(t, []string{"lxc put", "ipcache publish"}, k.take())
-		require.EqualValues(t, 77, k.lxc[addr1].PrefixIdentity)
+		info, _ := k.entry(addr1)
+		require.EqualValues(t, 77, info.PrefixIdentity)
 		n.stop()
 	})
 }
@@ -180,7 +181,7 @@ func TestEveryStepOfAFirstBuildFailsOnce(t *testing.T) {
 			k := newKernel()
 			k.failAt = at
 			n := newNode(t, k, t.TempDir()).start()
-			k.links[101] = true
+			k.link(101, true)
 			req := request(1)
 			req.Wait = false
 			e, _, err := n.creator.Create(t.Context(), req)
@@ -189,7 +190,7 @@ func TestEveryStepOfAFirstBuildFailsOnce(t *testing.T) {
 			if reached = e.Row().State != regeneration.StateReady; reached {
 				require.Equal(t, regeneration.StateWaitingToRegenerate, e.Row().State)
 				require.Contains(t, e.Row().Reason, "injected failure")
-				require.Empty(t, k.left(), "half applied after call %d: %v", at, k.calls)
+				require.Empty(t, k.left(), "half applied after call %d: %v", at, k.recorded())
 				_, waiting := e.Progress()
 				require.NotEmpty(t, waiting, "the timeline names the failed station")
 			}
@@ -225,9 +226,9 @@ func TestEveryStepOfARebuildFailsOnce(t *testing.T) {
 			n.pol.set(5, 2)
 			require.NoError(t, e.SetLabels(labels.NewLabelArray(labels.New("k8s", "app", "web")), nil, nil))
 			synctest.Wait()
-			if k.calls[at-1] != "ipcache publish" { // which cannot fail
-				require.Equal(t, regeneration.StateWaitingToRegenerate, e.Row().State, "call %d: %v", at, k.calls)
-				require.Equal(t, before, k.inForce(e.ID, addr1), "call %d: %v", at, k.calls)
+			if k.recorded()[at-1] != "ipcache publish" { // which cannot fail
+				require.Equal(t, regeneration.StateWaitingToRegenerate, e.Row().State, "call %d: %v", at, k.recorded())
+				require.Equal(t, before, k.inForce(e.ID, addr1), "call %d: %v", at, k.recorded())
 			}
 			require.Equal(t, regeneration.StateReady, other.Row().State, "other endpoints are unaffected")
 			require.NoError(t, e.WaitReady(t.Context()))
@@ -249,7 +250,9 @@ func TestEveryStepOfADeletionFailsOnce(t *testing.T) {
 			n := newNode(t, k, t.TempDir()).start()
 			e := n.create(1)
 			k.take()
+			k.mu.Lock()
 			k.failAt = at
+			k.mu.Unlock()
 			require.NoError(t, n.mgr.Delete(t.Context(), e, "test"), "call %d", at)
 			synctest.Wait()
 			require.Empty(t, k.left())
@@ -284,7 +287,7 @@ func TestKillPoints(t *testing.T) {
 		k.links[101] = true
 		n := newNode(t, k, t.TempDir()).start()
 		story(n)
-		points = len(k.calls)
+		points = len(k.recorded())
 		n.stop()
 	})
 	require.Greater(t, points, 18)
@@ -333,7 +336,7 @@ func killAt(t *testing.T, at int, linkGone bool, story func(*node)) {
 		require.EqualValues(t, 1, e.ID)
 		require.NoError(t, e.WaitReady(t.Context()), "killed at call %d", at)
 		synctest.Wait()
-		require.True(t, k.linked[e.ID])
+		require.Contains(t, k.inForce(e.ID, addr1), "linked true")
 		require.NoError(t, again.mgr.Delete(t.Context(), e, "test"))
 	}
 	synctest.Wait()
@@ -400,20 +403,23 @@ func TestPolicyMapFullFailsClosedAndRecovers(t *testing.T) {
 		k.full = true
 		k.mu.Unlock()
 		n.pol.set(9, 2)
-		n.mgr.PolicyChanged(t.Context(), nil, 2)
+		n.mgr.PolicyChanged(nil, 2)(t.Context())
+		synctest.Wait()
 		r := e.Row()
 		require.Contains(t, r.Degraded, "no room")
 		require.Equal(t, "degraded", r.Health().Policy)
 		require.False(t, r.Health().OK)
-		require.Zero(t, k.words[e.ID][0], "slot 0 denies everything")
-		require.Empty(t, k.slots, "the old policy is given back")
+		require.Zero(t, k.slotOf(e.ID), "slot 0 denies everything")
+		require.Equal(t, "lxc 1; attached 1; ipcache 1; linked 1; ", k.left(), "the old policy is given back")
 
 		time.Sleep(10 * time.Minute) // retries go on and stay harmless
-		require.Zero(t, k.words[e.ID][0])
+		synctest.Wait()
+		require.Zero(t, k.slotOf(e.ID))
 		k.mu.Lock()
 		k.full = false
 		k.mu.Unlock()
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Empty(t, e.Row().Degraded)
 		require.True(t, e.Row().Health().OK)
 		require.Contains(t, k.inForce(e.ID, addr1), "policy of 9 lines")
@@ -461,7 +467,7 @@ func TestAPolicyThatCannotBeResolvedKeepsTheOldOne(t *testing.T) {
 		n.pol.fail = errors.New("rule shop/api ingress[0] cannot be compiled")
 		n.pol.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		n.mgr.PolicyChanged(ctx, nil, 2)
+		n.mgr.PolicyChanged(nil, 2)(ctx)
 		cancel()
 		require.Contains(t, e.Row().Reason, "shop/api ingress[0]")
 		require.Equal(t, before, k.inForce(e.ID, addr1))
@@ -520,7 +526,7 @@ func TestCreationsAndDeletionsAtOnce(t *testing.T) {
 	n := newNode(t, k, t.TempDir()).start()
 	var wg sync.WaitGroup
 	for i := range byte(24) {
-		k.links[101+int(i)] = true
+		k.link(101+int(i), true)
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -530,7 +536,7 @@ func TestCreationsAndDeletionsAtOnce(t *testing.T) {
 					t.Errorf("round %d: %v", round, err)
 					return
 				}
-				n.mgr.PolicyChanged(context.Background(), nil, n.pol.next())
+				n.mgr.PolicyChanged(nil, n.pol.next())(context.Background())
 				if err := n.mgr.Delete(context.Background(), e, "storm"); err != nil {
 					t.Errorf("round %d: %v", round, err)
 				}
