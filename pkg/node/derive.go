@@ -1,0 +1,79 @@
+package node
+
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/ipcache"
+	"github.com/weirnet/weir/pkg/labels"
+	"github.com/weirnet/weir/pkg/workload"
+)
+
+type tablesWatch struct{ pods, namespaces, nodes <-chan struct{} }
+
+// derive says who everybody is, from one snapshot of the tables.
+func (n *Node) derive(local []netip.Addr) (map[claim]said, tablesWatch) {
+	out := map[claim]said{}
+	put := func(a netip.Addr, resource string, src ipcache.Source, m ipcache.Metadata) {
+		if a = a.Unmap().WithZone(""); a.IsValid() && !a.IsUnspecified() {
+			out[claim{netip.PrefixFrom(a, a.BitLen()), resource}] = said{src, m}
+		}
+	}
+	host := ipcache.Metadata{Identity: identity.ReservedHost}
+	remote := ipcache.Metadata{Identity: identity.ReservedRemoteNode}
+	for _, a := range local {
+		put(a, "node/local", ipcache.SourceLocal, host)
+	}
+
+	txn := n.cfg.Tables.DB.ReadTxn()
+	var watch tablesWatch
+	nodes, w := n.cfg.Tables.Nodes.AllWatch(txn)
+	watch.nodes = w
+	for row := range nodes {
+		for _, a := range row.Addresses {
+			if row.Local || row.Name == n.cfg.Name {
+				put(a, "node/"+row.Name, ipcache.SourceLocal, host)
+			} else {
+				put(a, "node/"+row.Name, ipcache.SourceKubernetes, remote)
+			}
+		}
+	}
+	namespaces, w := n.cfg.Tables.Namespaces.AllWatch(txn)
+	watch.namespaces = w
+	nsLabels := map[string]map[string]string{}
+	for row := range namespaces {
+		nsLabels[row.Name] = row.Labels
+	}
+	pods, w := n.cfg.Tables.Pods.AllWatch(txn)
+	watch.pods = w
+	for row := range pods {
+		here := row.Node == n.cfg.Name
+		var m ipcache.Metadata
+		switch {
+		case row.Ended() || row.Node == "":
+			continue
+		case row.HostNetwork && here:
+			m = host
+		case row.HostNetwork:
+			m = remote
+		case here:
+			continue // its endpoint publishes it
+		default:
+			m = n.podIdentity(row, nsLabels[row.Namespace])
+		}
+		for _, a := range row.IPs {
+			put(a, "pod/"+row.Key(), ipcache.SourceKubernetes, m)
+		}
+	}
+	return out, watch
+}
+
+// podIdentity is the identity of a pod on another node.
+func (n *Node) podIdentity(p *workload.Pod, namespaceLabels map[string]string) ipcache.Metadata {
+	ids, _ := n.cfg.Filter.Split(labels.PodLabels(labels.Pod{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount,
+		Cluster: n.cfg.Cluster, Labels: p.Labels, NamespaceLabels: namespaceLabels}))
+	if len(ids) == 0 {
+		return ipcache.Metadata{Identity: identity.ReservedUnmanaged}
+	}
+	return ipcache.Metadata{Labels: ids}
+}
