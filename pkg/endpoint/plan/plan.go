@@ -131,8 +131,8 @@ type Undo string
 const (
 	UndoEndpointMap Undo = "endpoint map entry" // nothing is delivered to the pod from here on
 	UndoIPCache     Undo = "ipcache entry"
+	UndoLink        Undo = "link and routes" // the link is down: without programs it would let everything pass
 	UndoAttach      Undo = "programs"
-	UndoRoutes      Undo = "routes"
 	UndoPolicy      Undo = "policy slot"
 	UndoConntrack   Undo = "conntrack entries"
 	UndoRecord      Undo = "record"
@@ -143,7 +143,7 @@ const (
 // Teardown returns the steps of a deletion in the order in which they must run.
 func Teardown() []Undo {
 	return []Undo{
-		UndoEndpointMap, UndoIPCache, UndoAttach, UndoRoutes, UndoPolicy,
+		UndoEndpointMap, UndoIPCache, UndoLink, UndoAttach, UndoPolicy,
 		UndoConntrack, UndoRecord, UndoNumber, UndoIdentity,
 	}
 }

@@ -105,9 +105,10 @@ func TestTeardownTakesTheMapEntryFirstAndTheRecordAfterTheKernel(t *testing.T) {
 	}
 	require.Len(t, at, len(steps))
 	require.Equal(t, UndoEndpointMap, steps[0])
-	for _, s := range []Undo{UndoIPCache, UndoAttach, UndoRoutes, UndoPolicy, UndoConntrack} {
+	for _, s := range []Undo{UndoIPCache, UndoLink, UndoAttach, UndoPolicy, UndoConntrack} {
 		require.Less(t, at[s], at[UndoRecord], "%s must be gone before the record is", s)
 	}
+	require.Less(t, at[UndoLink], at[UndoAttach], "no packet passes a link without programs")
 	require.Less(t, at[UndoRecord], at[UndoNumber])
 	require.Less(t, at[UndoIPCache], at[UndoIdentity])
 	require.Equal(t, []netip.Addr{base.IPv4}, base.Addrs())

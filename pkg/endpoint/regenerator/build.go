@@ -228,14 +228,8 @@ func (w *work) releaseIf(fresh bool, slot uint32, group string) error {
 }
 
 func (w *work) attach(ctx context.Context) error {
-	if err := w.programs.Attach(ctx); err != nil {
-		if w.row.Realized == nil && !w.row.Restored {
-			err = errors.Join(err, w.r.cfg.Datapath.Unload(ctx, w.row.Desired()))
-		}
-		return err
-	}
-	w.onUndo(w.unattach)
-	return nil
+	w.onUndo(w.unattach) // also where one of several hooks was attached before the error
+	return w.programs.Attach(ctx)
 }
 
 // unattach brings back the programs from before the build. A restored endpoint

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -97,6 +98,26 @@ func (k *kernel) take() []string {
 	c := k.calls
 	k.calls = nil
 	return c
+}
+
+// recorded is a copy of the calls since the last take.
+func (k *kernel) recorded() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.calls)
+}
+
+func (k *kernel) slotOf(id uint16) uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.words[id][0]
+}
+
+func (k *kernel) entry(a netip.Addr) (lxcmap.Info, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i, ok := k.lxc[a]
+	return i, ok
 }
 
 // left describes everything that is in the kernel; empty when it is clean.
@@ -279,6 +300,7 @@ func (k *kernel) Unload(_ context.Context, l plan.Layout) error {
 			_, there := k.lxc[a]
 			k.must(!there, "programs detached before the endpoint map entry was gone")
 		}
+		k.must(!k.linked[l.ID], "programs detached while the link lets packets pass")
 		delete(k.attached, l.ID)
 	}, "unload")
 }
@@ -319,6 +341,12 @@ func (k *kernel) Disconnect(_ context.Context, l plan.Layout) error {
 }
 
 func (k *kernel) Purge(netip.Addr) error { return k.do(func() {}, "conntrack purge") }
+
+func (k *kernel) link(ifindex int, there bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.links[ifindex] = there
+}
 
 func (k *kernel) LinkExists(ifindex int, _ string) (bool, error) {
 	k.mu.Lock()

@@ -42,7 +42,7 @@ func (r *Regenerator) undo(ctx context.Context, e *endpoint.Endpoint, row *endpo
 		return nil
 	case plan.UndoAttach:
 		return r.cfg.Datapath.Unload(ctx, l)
-	case plan.UndoRoutes:
+	case plan.UndoLink:
 		return r.cfg.Connector.Disconnect(ctx, l)
 	case plan.UndoPolicy:
 		return r.releasePolicy(e)
