@@ -203,6 +203,7 @@ func (f *fakes) restart(t cleaner, change ...func(*Config)) *IPCache {
 	return c
 }
 
+// sync1 waits until all is in the kernel.
 func sync1(t require.TestingT, c *IPCache) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -1,6 +1,7 @@
 package ipcache
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -15,7 +16,7 @@ func TestKernelResolvesAddressesAsTheCacheDoes(t *testing.T) {
 	env := testutils.Kernel(t)
 	m, err := ipcachemap.OpenOrCreate(bpf.Root{Path: env.BPFRoot}, 4096)
 	require.NoError(t, err)
-	defer m.Close()
+	t.Cleanup(func() { require.NoError(t, errors.Join(m.Map().Unpin(), m.Close())) })
 	c, f := start(t, func(cfg *Config) { cfg.Kernel = m })
 	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/8"): true, pfx("10.0.0.0/24"): false, pfx("2001:db8::/32"): true})
 	c.UpsertMetadata(pfx("10.0.0.7/32"), SourceKubernetes, "pod/a", pod("a"))
