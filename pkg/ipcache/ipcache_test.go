@@ -273,6 +273,7 @@ func TestRestartWritesNothingThatIsThereAndPrunesTheRestLater(t *testing.T) {
 	f.dialogue()
 
 	c = f.restart(t)
+	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.2/32"): false}) // touched, and not wanted in the end
 	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
 	run(t, c)
 	c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("a"))
