@@ -18,7 +18,7 @@ import (
 // except Observe.
 type Config struct {
 	Logger     *slog.Logger
-	StateDir   string // holds one directory per endpoint
+	StateDir   string // <state>/endpoints: holds one directory per endpoint, of its number
 	Queue      *BuildQueue
 	Identities *IdentityKeeper
 	// Observe is told of every change, in order, from the goroutine that owns
@@ -43,6 +43,30 @@ func (e *NotAliveError) Error() string {
 
 // Unwrap makes errors.Is(err, ErrNotAlive) true.
 func (e *NotAliveError) Unwrap() error { return ErrNotAlive }
+
+// NotReadyError says how far an endpoint came that did not become ready in time.
+type NotReadyError struct {
+	ID      uint16
+	Passed  regeneration.Station // the last one; may be empty
+	Waiting regeneration.Station // being passed, or failed; may be empty
+	Reason  string               // what went wrong last; may be empty
+	Err     error                // the context's, or a NotAliveError
+}
+
+// Error names the stations and the reason.
+func (e *NotReadyError) Error() string {
+	s := fmt.Sprintf("endpoint %d is not ready; last station passed %q, waiting for %q", e.ID, e.Passed, e.Waiting)
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Unwrap returns why the wait ended.
+func (e *NotReadyError) Unwrap() error { return e.Err }
+
+// Stations returns the last station passed and the one waited for.
+func (e *NotReadyError) Stations() (last, waiting regeneration.Station) { return e.Passed, e.Waiting }
 
 // Endpoint is one attached pod.
 type Endpoint struct {
@@ -154,8 +178,7 @@ func (e *Endpoint) Wait(ctx context.Context, cond func(*Row) bool) (*Row, error)
 	}
 }
 
-// WaitReady blocks until the endpoint is ready. The error names the last station
-// passed, the one waited for, and what went wrong there.
+// WaitReady blocks until the endpoint is ready. The error is a NotReadyError.
 func (e *Endpoint) WaitReady(ctx context.Context) error {
 	row, err := e.Wait(ctx, func(r *Row) bool { return r.State == regeneration.StateReady || !r.State.Alive() })
 	if err == nil && row.State == regeneration.StateReady {
@@ -165,10 +188,7 @@ func (e *Endpoint) WaitReady(ctx context.Context) error {
 		err = e.notAlive()
 	}
 	passed, waiting := e.Progress()
-	if row.Reason != "" {
-		err = fmt.Errorf("%s: %w", row.Reason, err)
-	}
-	return fmt.Errorf("endpoint %d is not ready; last station passed %q, waiting for %q: %w", e.ID, passed, waiting, err)
+	return &NotReadyError{ID: e.ID, Passed: passed, Waiting: waiting, Reason: row.Reason, Err: err}
 }
 
 func (e *Endpoint) notAlive() error {

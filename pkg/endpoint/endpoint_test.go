@@ -342,6 +342,57 @@ func TestB33RestoredAsInitThenRealLabels(t *testing.T) {
 	})
 }
 
+// slowPolicy knows a number at once, as the repository does, but the policy
+// maps hold it only later.
+type slowPolicy struct {
+	mu    sync.Mutex
+	heard map[identity.NumericIdentity]bool
+	maps  bool
+}
+
+func (p *slowPolicy) UpdateIdentities(_ context.Context, added, _ identity.IdentityMap) error {
+	p.mu.Lock()
+	known := true
+	for n := range added {
+		known = known && p.heard[n]
+		p.heard[n] = true
+	}
+	p.mu.Unlock()
+	if known {
+		return nil
+	}
+	time.Sleep(time.Minute)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.maps = true
+	return nil
+}
+
+func TestNobodyUsesANumberBeforeThePolicyMapsHoldIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &slowPolicy{heard: map[identity.NumericIdentity]bool{}}
+		k := NewIdentityKeeper(slog.New(slog.DiscardHandler), newFakeIdentities(), p)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				time.Sleep(time.Duration(i) * time.Second)
+				if _, err := k.allocate(t.Context(), app("same")); err != nil {
+					t.Error(err)
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if !p.maps {
+					t.Errorf("allocation %d returned early", i)
+				}
+			}()
+		}
+		wg.Wait()
+		k.Close()
+	})
+}
+
 func TestOldIdentityIsHeldUntilTheKernelHasTheNewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{}, 10)

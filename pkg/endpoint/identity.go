@@ -42,6 +42,8 @@ type IdentityKeeper struct {
 
 	mu    sync.Mutex
 	count map[identity.NumericIdentity]int // references that endpoints hold
+	// announcing holds the numbers that the policy is being told of.
+	announcing map[identity.NumericIdentity]chan struct{} // closed at the end
 
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -50,7 +52,8 @@ type IdentityKeeper struct {
 
 // NewIdentityKeeper returns a keeper without references.
 func NewIdentityKeeper(log *slog.Logger, alloc identityAllocator, users identityUsers) *IdentityKeeper {
-	k := &IdentityKeeper{log: log, alloc: alloc, users: users, count: map[identity.NumericIdentity]int{}}
+	k := &IdentityKeeper{log: log, alloc: alloc, users: users, count: map[identity.NumericIdentity]int{},
+		announcing: map[identity.NumericIdentity]chan struct{}{}}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	return k
 }
@@ -73,11 +76,39 @@ func (k *IdentityKeeper) allocate(ctx context.Context, ls labels.LabelArray) (id
 		return id.ID, nil
 	}
 	k.add(id.ID, 1)
-	if err := k.users.UpdateIdentities(ctx, identity.IdentityMap{id.ID: ls}, nil); err != nil {
+	if err := k.announce(ctx, id.ID, ls); err != nil {
 		k.releaseLater(id.ID, ls)
 		return 0, fmt.Errorf("announcing identity %s to the policy: %w", id.ID, err)
 	}
 	return id.ID, nil
+}
+
+// announce returns when the policy maps know the number. Of several that come
+// at once one tells the policy, and the others wait for it: the policy answers
+// at once for a number that it has heard of, even while the maps do not hold it.
+func (k *IdentityKeeper) announce(ctx context.Context, id identity.NumericIdentity, ls labels.LabelArray) error {
+	for {
+		k.mu.Lock()
+		other := k.announcing[id]
+		mine := make(chan struct{})
+		if other == nil {
+			k.announcing[id] = mine
+		}
+		k.mu.Unlock()
+		if other == nil {
+			err := k.users.UpdateIdentities(ctx, identity.IdentityMap{id: ls}, nil)
+			k.mu.Lock()
+			delete(k.announcing, id)
+			k.mu.Unlock()
+			close(mine)
+			return err
+		}
+		select {
+		case <-other: // then ask again: it may have failed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // Release gives one reference back. When it was the last one of the node, the
@@ -158,7 +189,11 @@ func (e *Endpoint) SetLabels(ids, infos labels.LabelArray, ports policytypes.Nam
 
 // needIdentity leads to an identity for the row's labels, sooner or later.
 func (t *Turn) needIdentity(reason string) {
-	if t.state != regeneration.StateRestoring && t.state != regeneration.StateWaitingForIdentity {
+	reason = "waiting for an identity: " + reason
+	switch t.state {
+	case regeneration.StateRestoring, regeneration.StateWaitingForIdentity:
+		t.Row.Reason = reason
+	default:
 		t.SetState(regeneration.StateWaitingForIdentity, reason)
 	}
 	own := &t.e.own

@@ -155,6 +155,12 @@ func (e *Endpoint) FailBuild(cause error, level regeneration.Level, revision uin
 	return t.SetState(regeneration.StateWaitingToRegenerate, cause.Error())
 }
 
+// DoubtPolicy says that the slot in force may not hold what RealizedPolicy says,
+// because a change in place stopped half way: the next build writes it again.
+func (e *Endpoint) DoubtPolicy() {
+	_ = e.Update(func(t *Turn) { t.Row.RealizedPolicy, t.Row.PolicyEntries = nil, 0 }) // one that goes away has no next build
+}
+
 // PolicyChanged tells the endpoint of a new revision of the repository.
 // affected says whether the change concerns a set of labels. An endpoint that is
 // not concerned only raises the revision that it answers for. It reports whether

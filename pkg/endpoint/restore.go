@@ -247,13 +247,12 @@ func parseRecord(b []byte, number uint16) (Record, error) {
 	return rec, nil
 }
 
-// ReadAll reads every record under the state directory, by number. What an
+// ReadAll reads every record under the endpoints' state directory, by number. What an
 // interrupted write left behind is removed. A record that cannot be read is
 // moved aside, beside its place, and returned in bad: nothing is lost. A missing
 // directory means no endpoints.
 func ReadAll(stateDir string) (recs []Record, bad []BadRecord, err error) {
-	root := filepath.Join(stateDir, "endpoints")
-	dirs, err := os.ReadDir(root)
+	dirs, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -265,7 +264,7 @@ func ReadAll(stateDir string) (recs []Record, bad []BadRecord, err error) {
 		if err != nil || !d.IsDir() {
 			continue // not ours
 		}
-		dir := filepath.Join(root, d.Name())
+		dir := filepath.Join(stateDir, d.Name())
 		os.Remove(filepath.Join(dir, recordTemp))
 		path := filepath.Join(dir, recordName)
 		b, err := os.ReadFile(path)
@@ -296,7 +295,7 @@ func moveAside(path string, cause error) BadRecord {
 }
 
 func recordDir(stateDir string, number uint16) string {
-	return filepath.Join(stateDir, "endpoints", strconv.Itoa(int(number)))
+	return filepath.Join(stateDir, strconv.Itoa(int(number)))
 }
 
 // removeRecord removes the record and its directory. Records that were moved

@@ -117,14 +117,14 @@ func TestInterruptedWrites(t *testing.T) {
 	require.NoError(t, os.MkdirAll(recordDir(dir, 8), 0o750)) // before the first temporary file
 	require.NoError(t, os.MkdirAll(recordDir(dir, 9), 0o750))
 	require.NoError(t, os.WriteFile(filepath.Join(recordDir(dir, 9), recordTemp), nil, 0o640))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "endpoints", "not-a-number"), 0o750))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "not-a-number"), 0o750))
 
 	recs, bad, err := ReadAll(dir)
 	require.NoError(t, err)
 	require.Empty(t, bad)
 	require.Len(t, recs, 1)
 	require.EqualValues(t, 7, recs[0].ID)
-	left, err := filepath.Glob(filepath.Join(dir, "endpoints", "*", "*"))
+	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	require.NoError(t, err)
 	require.Len(t, left, 1, "only the record is left: %v", left)
 	require.NoDirExists(t, recordDir(dir, 8))

@@ -185,6 +185,7 @@ func (w *work) swap() error {
 	if err := w.r.cfg.Words.SetPolicy(w.row.ID, slot, revision); err != nil {
 		// A change in place is there for the whole group already; the retry
 		// gives this endpoint its revision.
+		w.e.DoubtPolicy()
 		return errors.Join(err, w.releaseIf(fresh, slot, w.row.PolicyGroup()))
 	}
 	w.slot, w.revision, w.group = slot, revision, w.row.PolicyGroup()
@@ -201,6 +202,9 @@ func (w *work) fill(old uint32) (slot uint32, fresh bool, err error) {
 	want, group := endpoint.KernelEntries(w.resolved.Entries), w.row.PolicyGroup()
 	if old != 0 && group == w.row.SlotGroup && w.programs == nil && w.row.PrefixIdentities == w.prefixes {
 		slot, err = w.r.cfg.Slots.Update(old, group, w.resolved.Version, want)
+		if err != nil {
+			w.e.DoubtPolicy()
+		}
 		return slot, slot != old, err
 	}
 	slot, err = w.r.cfg.Slots.Acquire(group, w.resolved.Version, want)

@@ -434,6 +434,33 @@ func TestPolicyMapFullFailsClosedAndRecovers(t *testing.T) {
 	})
 }
 
+// B54: a change in place that stopped half way is written again, also when the
+// policy went back meanwhile.
+func TestAHalfWrittenPolicyIsWrittenAgain(t *testing.T) {
+	for at := 1; at <= 2; at++ {
+		synctest.Test(t, func(t *testing.T) {
+			k := newKernel()
+			n := newNode(t, k, t.TempDir()).start()
+			e := n.create(1)
+			k.take()
+			k.mu.Lock()
+			k.failAt = at
+			k.mu.Unlock()
+			n.pol.set(5, 2)
+			n.mgr.PolicyChanged(nil, 2)
+			synctest.Wait()
+			require.Equal(t, regeneration.StateWaitingToRegenerate, e.Row().State)
+			n.pol.set(2, 3) // as before
+			n.mgr.PolicyChanged(nil, 3)
+			require.NoError(t, e.WaitForPolicyRevision(t.Context(), 3))
+			require.Contains(t, k.take(), "slot update")
+			require.Contains(t, k.inForce(e.ID, addr1), "policy of 2 lines")
+			require.Equal(t, 2, e.Row().PolicyEntries)
+			n.noViolation()
+		})
+	}
+}
+
 func TestLabelsThatChangeDuringTheBuildRunItAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKernel()
