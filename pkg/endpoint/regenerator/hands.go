@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/pkg/datapath/loader"
 	"github.com/weirnet/weir/pkg/datapath/orchestrator"
 	"github.com/weirnet/weir/pkg/datapath/route"
+	"github.com/weirnet/weir/pkg/datapath/sysctl"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
 	"github.com/weirnet/weir/pkg/maps/ctmap"
 )
@@ -63,11 +64,23 @@ func (p *loadedPrograms) Close() error {
 
 // Links opens and closes the way between the node and its pods.
 type Links struct {
-	Routes route.Table
+	Routes     route.Table
+	IPv4, IPv6 bool // families of the node
 }
 
-// Connect sets the host side up and adds a route for each address.
+// Connect makes the host side ready and sets it up, then adds a route for each
+// address.
 func (c Links) Connect(_ context.Context, l plan.Layout) error {
+	host, err := link.ByIndex(l.IfIndex)
+	if err != nil {
+		return err
+	}
+	if err := link.SetSilent(l.IfIndex); err != nil {
+		return err
+	}
+	if err := sysctl.Set(sysctl.VethSettings(host.Name, c.IPv4, c.IPv6)); err != nil {
+		return err
+	}
 	if err := link.SetUp(l.IfIndex); err != nil {
 		return err
 	}

@@ -1,0 +1,281 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cilium/hive/cell"
+
+	v1 "github.com/weirnet/weir/api/v1"
+	"github.com/weirnet/weir/pkg/api"
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/datapath/orchestrator"
+	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
+	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
+	"github.com/weirnet/weir/pkg/endpointmanager"
+	"github.com/weirnet/weir/pkg/filesource"
+	"github.com/weirnet/weir/pkg/identity/cache"
+	"github.com/weirnet/weir/pkg/ipcache"
+	"github.com/weirnet/weir/pkg/node"
+	"github.com/weirnet/weir/pkg/policy/repository"
+	"github.com/weirnet/weir/pkg/version"
+	"github.com/weirnet/weir/pkg/workload"
+)
+
+// Times of the agent's loops.
+const (
+	flowSweep     = 30 * time.Second // expired connections
+	restoreWait   = 30 * time.Second // for restored endpoints, before readiness is told without them
+	programsSweep = time.Minute      // program arrays of former agents
+)
+
+// agent holds the modules that start and stop in an order of its own.
+type agent struct {
+	cfg        *Config
+	log        *slog.Logger
+	root       bpf.Root
+	maps       *kernelMaps
+	repo       *repository.Repository
+	identities *cache.Cache
+	source     *filesource.Source
+	ipcache    *ipcache.IPCache
+	endpoints  *endpointcell.Endpoints
+	datapath   *orchestrator.Orchestrator
+	leases     *leases
+	node       *node.Node
+	api        *endpoints
+	events     *events
+	health     *health
+	server     *api.Server
+	queue      *api.DeleteQueue
+	conflist   api.Conflist
+
+	stop  context.CancelFunc
+	loops sync.WaitGroup
+	fail  chan error // the first loop that ended with an error
+}
+
+// modules is what the hive gives to newAgent.
+type modules struct {
+	cell.In
+
+	Lifecycle  cell.Lifecycle
+	Config     *Config
+	Log        *slog.Logger
+	State      *state
+	Tables     *workload.Tables
+	Identities *cache.Cache
+	Repository *repository.Repository
+	Leases     *leases
+	Source     *filesource.Source
+	IPCache    *ipcache.IPCache
+	Late       *late
+	Datapath   *orchestrator.Orchestrator
+	Endpoints  *endpointcell.Endpoints
+	Fail       chan error
+}
+
+func newAgent(m modules) error {
+	cfg := m.Config
+	a := &agent{
+		cfg: cfg, log: m.Log, root: m.State.root, maps: m.State.maps, repo: m.Repository, identities: m.Identities, source: m.Source,
+		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail,
+		queue:    api.NewDeleteQueue(cfg.RunDir, m.Log),
+		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU},
+	}
+	manager := m.Endpoints.Manager
+	m.Late.manager = manager
+	a.health = &health{agent: a, started: time.Now()}
+	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases}
+	a.events = newEvents(a.maps, m.Log)
+	a.events.manager, a.events.labels, a.events.rule = manager, identities{m.Identities}.labelsOf, m.Repository.Rule
+	var err error
+	a.node, err = node.New(node.Config{Logger: m.Log, Name: cfg.NodeName, Cluster: cfg.ClusterName, Filter: cfg.identity, Tables: m.Tables, Book: m.IPCache})
+	if err != nil {
+		return err
+	}
+	manager.Observe(a.forget)
+	m.Repository.Observe(manager)
+	a.server = api.NewServer(api.Config{
+		Path: cfg.SocketPath, Group: cfg.SocketGroup, Logger: m.Log, Software: version.String(), Handlers: a.handlers(),
+	})
+	m.Lifecycle.Append(cell.Hook{OnStart: a.start, OnStop: a.halt})
+	return nil
+}
+
+type endpointHandlers = endpointapi.Handlers
+
+// handlers joins both sets of operations.
+func (a *agent) handlers() struct {
+	*api.Handlers
+	*endpointHandlers
+} {
+	ids := identities{a.identities}
+	manager := a.endpoints.Manager
+	return struct {
+		*api.Handlers
+		*endpointHandlers
+	}{
+		api.NewHandlers(api.Sources{
+			Status: a.health, Identities: ids, Policies: policies{a.repo, manager}, Editor: editor{a.source, manager}, IPs: addresses{a.ipcache, ids},
+			IPAM: a.leases, Explainer: explainer{a.repo, manager, a.ipcache}, Events: a.events,
+		}, version.String()),
+		endpointapi.NewHandlers(a.api, a.api, a.api),
+	}
+}
+
+// forget tells the others of an endpoint that went, also one that a sweep took.
+func (a *agent) forget(e endpointmanager.Event) {
+	if e.Kind != endpointmanager.EventDeleted {
+		return
+	}
+	a.loops.Go(func() { // the caller owns the endpoint and must not wait
+		a.repo.UpdatePods(nil, goneAddrs(a.endpoints.Manager, e.New))
+		if _, err := a.leases.ReleaseOwner(e.New.Attachment()); err != nil {
+			a.log.Warn("Lease of a deleted endpoint not released", "endpoint", e.New.ID, "error", err)
+		}
+	})
+}
+
+// start brings the agent up. The order is firm: policies before endpoints, all
+// restored endpoints before requests, requests before the CNI configuration.
+func (a *agent) start(ctx cell.HookContext) error {
+	run, stop := context.WithCancel(context.Background())
+	a.stop = stop
+	a.loop(run, "events", a.events.source.Run)
+	a.health.step("reading policies and pods")
+	if err := a.source.Scan(); err != nil {
+		return fmt.Errorf("reading policies and pods: %w", err)
+	}
+	a.repo.ObservePrefixes(a.ipcache.SetPolicyPrefixes)
+	if err := a.node.Start(ctx); err != nil {
+		return err
+	}
+	if err := a.ipcache.Start(ctx); err != nil {
+		return err
+	}
+	a.health.step("loading the data plane")
+	if err := a.datapath.Initialize(ctx); err != nil {
+		return err
+	}
+	a.warnOfForwardPolicy(ctx)
+	a.health.step("restoring endpoints")
+	if err := a.queue.Lock(ctx); err != nil {
+		return err
+	}
+	defer a.queue.Unlock()
+	if err := a.restore(ctx); err != nil {
+		return err
+	}
+	if _, err := a.queue.Replay(ctx, a.replay); err != nil {
+		return fmt.Errorf("replaying deletions: %w", err)
+	}
+	if err := a.server.Listen(); err != nil {
+		return err
+	}
+	a.loop(run, "API", a.server.Serve)
+	a.loop(run, "source", a.source.Run)
+	a.loop(run, "leases", a.leases.Run)
+	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
+	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.maps.sweepFlows() }))
+	a.loop(run, "readiness", a.becomeReady)
+	return nil
+}
+
+// restore brings the endpoints of the last agent back, with their leases.
+func (a *agent) restore(ctx context.Context) error {
+	report, err := a.endpoints.Manager.Restore(ctx)
+	if err != nil {
+		return fmt.Errorf("restoring endpoints: %w", err)
+	}
+	for _, e := range report.Restored {
+		r := e.Row()
+		if _, err := a.leases.Restore(r.Attachment(), r.Pod.String(), r.Addrs()...); err != nil {
+			a.health.note("leases", fmt.Sprintf("endpoint %d keeps addresses that are not leased: %v", r.ID, err), fmt.Sprintf("attach pod %s again", r.Pod))
+		}
+	}
+	for _, b := range report.Bad {
+		a.health.note("endpoint records", fmt.Sprintf("%s could not be read and was moved aside: %v", b.Path, b.Err), "attach the pod again")
+	}
+	a.maps.slots.ReleaseUnadopted()
+	return nil
+}
+
+// replay carries out a deletion that came while no agent ran.
+func (a *agent) replay(ctx context.Context, d v1.QueuedDelete) error {
+	_, problems := a.api.DeleteContainer(ctx, d.ContainerID, d.Interface)
+	return errors.Join(problems...)
+}
+
+// becomeReady waits for the restored endpoints, lets go what only they kept,
+// and lets the container runtime in.
+func (a *agent) becomeReady(ctx context.Context) error {
+	wait, cancel := context.WithTimeout(ctx, restoreWait)
+	err := errors.Join(a.ipcache.WaitSynced(wait), a.endpoints.Manager.WaitForPolicyRevision(wait, a.repo.Revision()))
+	cancel()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		a.log.Warn("Restored endpoints are not all up to date; going on", "error", err)
+	}
+	a.ipcache.Prune()
+	a.identities.ReleaseRestored()
+	if a.cfg.CNIConfDir != "" {
+		if err := a.conflist.Write(); err != nil {
+			return fmt.Errorf("writing the CNI configuration: %w", err)
+		}
+	}
+	a.health.becomeReady()
+	a.log.Info("Ready", "took", time.Since(a.health.started).Round(time.Millisecond))
+	return a.every(programsSweep, func(ctx context.Context) error {
+		_, err := a.datapath.Sweep(ctx)
+		return err
+	})(ctx)
+}
+
+// loop runs fn until the agent stops; its error ends the agent.
+func (a *agent) loop(ctx context.Context, name string, fn func(context.Context) error) {
+	a.loops.Go(func() {
+		if err := fn(ctx); err != nil && ctx.Err() == nil {
+			select {
+			case a.fail <- fmt.Errorf("%s: %w", name, err):
+			default:
+			}
+		}
+	})
+}
+
+// every calls fn again and again; a failure is logged and tried again.
+func (a *agent) every(d time.Duration, fn func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		t := time.NewTicker(d)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-t.C:
+				if err := fn(ctx); err != nil && ctx.Err() == nil {
+					a.log.Warn("A periodic task failed; it is tried again", "error", err)
+				}
+			}
+		}
+	}
+}
+
+// halt stops the loops. Programs, maps and records stay: traffic goes on.
+func (a *agent) halt(cell.HookContext) error {
+	if a.stop == nil {
+		return nil
+	}
+	a.stop()
+	a.loops.Wait()
+	a.ipcache.Stop()
+	a.node.Stop()
+	return nil
+}

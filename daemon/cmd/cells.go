@@ -1,0 +1,199 @@
+package cmd
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/cilium/hive"
+	"github.com/cilium/hive/cell"
+	"github.com/cilium/statedb"
+
+	bpfsources "github.com/weirnet/weir/bpf"
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/datapath/loader"
+	"github.com/weirnet/weir/pkg/datapath/orchestrator"
+	"github.com/weirnet/weir/pkg/datapath/route"
+	"github.com/weirnet/weir/pkg/endpoint"
+	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
+	"github.com/weirnet/weir/pkg/endpoint/metadata"
+	"github.com/weirnet/weir/pkg/endpoint/regenerator"
+	"github.com/weirnet/weir/pkg/endpointmanager"
+	"github.com/weirnet/weir/pkg/filesource"
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/identity/cache"
+	"github.com/weirnet/weir/pkg/ipam"
+	"github.com/weirnet/weir/pkg/ipcache"
+	"github.com/weirnet/weir/pkg/policy/repository"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/workload"
+)
+
+const defaultPool = ipam.DefaultPool
+
+// newHive joins the modules. Constructors open and read; what runs is started
+// by the hooks and, in order, by agent.start.
+func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
+	return hive.New(
+		cell.Provide(
+			func() (*Config, chan error) { return cfg, fail },
+			newState, newTables, newIdentities, newRepository, newLeases, newSource, newIPCache, newOrchestrator, newEndpointConfig,
+		),
+		endpointcell.Cell,
+		cell.Invoke(newAgent),
+	)
+}
+
+// state is the agent's lock and its kernel maps: what must be ours first.
+type state struct {
+	lock *stateLock
+	root bpf.Root
+	maps *kernelMaps
+}
+
+func newState(lc cell.Lifecycle, cfg *Config) (*state, error) {
+	if err := bpf.GrowFDTable(); err != nil {
+		return nil, err
+	}
+	if err := bpf.RemoveMemlock(); err != nil {
+		return nil, err
+	}
+	lock, err := lockState(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	root, err := bpf.OpenRoot(cfg.BPFRoot)
+	if err != nil {
+		return nil, err
+	}
+	maps, err := openMaps(root, cfg)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return maps.close() }})
+	return &state{lock, root, maps}, nil
+}
+
+func newTables() (*workload.Tables, error) { return workload.NewTables(statedb.New()) }
+
+// newIdentities reads the checkpoint and holds every number that the kernel has.
+func newIdentities(cfg *Config, s *state, log *slog.Logger) (*cache.Cache, error) {
+	busy, err := s.maps.identities()
+	if err != nil {
+		return nil, err
+	}
+	return cache.New(cache.Config{Logger: log, StateDir: cfg.StateDir, Busy: busy})
+}
+
+func newRepository(cfg *Config, _ *state, log *slog.Logger) (*repository.Repository, error) {
+	mode, err := policytypes.ParseMode(cfg.Enforcement)
+	if err != nil {
+		return nil, err
+	}
+	return repository.New(repository.Config{Logger: log, StateDir: cfg.StateDir, Mode: mode})
+}
+
+func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger) (*leases, error) {
+	m, err := ipam.New(ipam.Config{
+		Logger: log, StateDir: cfg.StateDir, Expiration: cfg.LeaseExpiry,
+		Pools: map[string]ipam.PoolConfig{defaultPool: {V4: cfg.pool.v4, V6: cfg.pool.v6, Gateway4: cfg.pool.gw4, Gateway6: cfg.pool.gw6}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &leases{m, tables}, nil
+}
+
+func newSource(cfg *Config, tables *workload.Tables, repo *repository.Repository, log *slog.Logger) *filesource.Source {
+	c := filesource.Config{
+		Options: filesource.Options{ClusterName: cfg.ClusterName, NodeName: cfg.NodeName},
+		OwnDir:  cfg.StateDir + "/policies", Tables: tables, Policies: repo, Logger: log,
+	}
+	if cfg.SourceDir != "" {
+		c.Dirs = []string{cfg.SourceDir}
+	}
+	return filesource.New(c)
+}
+
+// late reaches the endpoint manager from what it is made of.
+type late struct{ manager *endpointmanager.Manager }
+
+func newIPCache(cfg *Config, s *state, ids *cache.Cache, repo *repository.Repository, log *slog.Logger) (*ipcache.IPCache, *late) {
+	l := &late{}
+	c := ipcache.Config{
+		Logger: log, Identities: ids, Kernel: s.maps.ipcache, Policy: identityUpdates{repo, l},
+		OnAddress: l.addressChanged,
+	}
+	if cfg.pool.v4.IsValid() {
+		c.PodPrefixes = append(c.PodPrefixes, cfg.pool.v4)
+	}
+	if cfg.pool.v6.IsValid() {
+		c.PodPrefixes = append(c.PodPrefixes, cfg.pool.v6)
+	}
+	return ipcache.New(c), l
+}
+
+func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger) (*orchestrator.Orchestrator, error) {
+	l, err := loader.New(loader.Config{
+		StateDir: cfg.StateDir, Root: s.root, Clang: cfg.Clang, Sources: bpfsources.Sources, Objects: bpfsources.Objects, Maps: s.maps.named(), Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return l.Close() }})
+	return orchestrator.New(orchestrator.Config{
+		Loader: l, Logger: log, Shape: loader.Shape{IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}, SetUpNode: cfg.setUpNode,
+	}), nil
+}
+
+// newEndpointConfig gives the endpoint machinery its surroundings.
+func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, ips *ipcache.IPCache, o *orchestrator.Orchestrator, log *slog.Logger) endpointcell.Config {
+	links := regenerator.Links{Routes: route.Table(cfg.RouteTable), IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}
+	return endpointcell.Config{
+		Logger: log, StateDir: cfg.StateDir, Parallel: cfg.Parallel,
+		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName),
+		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
+		Regenerator: regenerator.Config{
+			Policy: resolver{repo}, Slots: s.maps.slots, Words: s.maps.words, Endpoints: s.maps.lxc,
+			Datapath: regenerator.Datapath{Orchestrator: o}, Addresses: ips, Connector: links,
+			Conntrack: regenerator.Conntrack{IPv4: s.maps.ct4, IPv6: s.maps.ct6},
+		},
+		Manager: endpointmanager.Config{Links: links, Words: s.maps.words},
+	}
+}
+
+// identities are the numbers that the kernel holds in any map.
+func (m *kernelMaps) identities() ([]identity.NumericIdentity, error) {
+	seen := map[uint32]bool{}
+	prefixes, err := m.ipcache.Dump()
+	if err != nil {
+		return nil, fmt.Errorf("reading the identities of prefixes: %w", err)
+	}
+	for _, e := range prefixes {
+		seen[e.Identity], seen[e.PrefixIdentity] = true, true
+	}
+	endpoints, err := m.lxc.Dump()
+	if err != nil {
+		return nil, fmt.Errorf("reading the identities of endpoints: %w", err)
+	}
+	for _, i := range endpoints {
+		seen[i.Identity], seen[i.PrefixIdentity] = true, true
+		slot, _, err := m.words.Policy(i.ID)
+		if err != nil || slot == 0 {
+			continue
+		}
+		lines, err := m.slots.Dump(slot)
+		if err != nil {
+			return nil, fmt.Errorf("reading the identities of policy slot %d: %w", slot, err)
+		}
+		for k := range lines {
+			seen[k.Identity] = true
+		}
+	}
+	var out []identity.NumericIdentity
+	for id := range seen {
+		if id != 0 {
+			out = append(out, identity.NumericIdentity(id))
+		}
+	}
+	return out, nil
+}

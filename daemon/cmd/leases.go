@@ -1,0 +1,139 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"strings"
+
+	v1 "github.com/weirnet/weir/api/v1"
+	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/api"
+	"github.com/weirnet/weir/pkg/ipam"
+	"github.com/weirnet/weir/pkg/workload"
+)
+
+// addressAnnotation of a Pod asks for addresses: one or two, separated by commas.
+const addressAnnotation = "weir.dev/ips"
+
+// leases hands out pod addresses (pkg/api leaseKeeper).
+type leases struct {
+	*ipam.IPAM
+	tables *workload.Tables
+}
+
+// Allocate leases addresses; those that the pod's annotation asks for, unless
+// the request names some itself.
+func (l *leases) Allocate(ctx context.Context, r api.LeaseRequest) (gen.Lease, error) {
+	req := ipam.Request{Owner: r.Owner, Pool: r.Pool, Requested: r.Requested, Expiration: r.Expires}
+	if r.Pod.Name != "" {
+		req.Pod = workload.PodKey(r.Pod.Namespace, r.Pod.Name)
+		if len(req.Requested) == 0 {
+			var err error
+			if req.Requested, err = l.annotated(r.Pod); err != nil {
+				return gen.Lease{}, err
+			}
+		}
+	}
+	if r.IPv4 != nil {
+		req.IPv4 = *r.IPv4
+	}
+	if r.IPv6 != nil {
+		req.IPv6 = *r.IPv6
+	}
+	lease, err := l.IPAM.Allocate(ctx, req)
+	if err != nil {
+		return gen.Lease{}, leaseError(err)
+	}
+	return leaseModel(lease), nil
+}
+
+// annotated returns the addresses that a pod's annotation asks for.
+func (l *leases) annotated(p gen.PodRef) ([]netip.Addr, error) {
+	pod, _, ok := l.tables.Pod(l.tables.DB.ReadTxn(), p.Namespace, p.Name)
+	if !ok || pod.Annotations[addressAnnotation] == "" {
+		return nil, nil
+	}
+	var out []netip.Addr
+	for _, text := range strings.Split(pod.Annotations[addressAnnotation], ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil {
+			return nil, v1.Errorf(v1.CodeInvalid, "correct the annotation", "annotation %s of pod %s: %q is not an IP address", addressAnnotation, pod.Key(), text)
+		}
+		out = append(out, a.Unmap())
+	}
+	return out, nil
+}
+
+func leaseError(err error) error {
+	switch {
+	case errors.Is(err, ipam.ErrExhausted):
+		return v1.NewError(v1.CodeExhausted, err, "delete pods, or give the node a larger pool")
+	case errors.Is(err, ipam.ErrInUse), errors.Is(err, ipam.ErrConflict):
+		return v1.NewError(v1.CodeConflict, err, "see the leases of the node; delete the owner's pod first")
+	case errors.Is(err, ipam.ErrNotInPool), errors.Is(err, ipam.ErrUnknownPool):
+		return v1.NewError(v1.CodeInvalid, err, "ask for an address and pool of this node")
+	case errors.Is(err, ipam.ErrUnknownLease):
+		return v1.NewError(v1.CodeNotFound, err, "ask for a new lease")
+	}
+	return err
+}
+
+// Release gives back the lease that holds an address.
+func (l *leases) Release(_ context.Context, addr netip.Addr, lease string) error {
+	_, err := l.IPAM.Release(addr, lease)
+	return err
+}
+
+// confirm lets an endpoint take a lease over; without a lease nothing is kept.
+func (l *leases) confirm(_ context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	if err := l.IPAM.Confirm(id); err != nil {
+		return leaseError(err)
+	}
+	return nil
+}
+
+// Leases lists pools and leases.
+func (l *leases) Leases(context.Context) gen.IPAMStatus {
+	s := gen.IPAMStatus{Pools: l.pools(), Leases: []gen.Lease{}}
+	for _, lease := range l.IPAM.Leases() {
+		s.Leases = append(s.Leases, leaseModel(lease))
+	}
+	return s
+}
+
+func (l *leases) pools() []gen.Pool {
+	out := []gen.Pool{}
+	for _, p := range l.IPAM.Pools() {
+		m := gen.Pool{Name: p.Name, Used4: clip(p.Used4), Total4: clip(p.Size4), Used6: clip(p.Used6), Total6: clip(p.Size6)}
+		if p.V4.IsValid() {
+			m.Ipv4 = p.V4.String()
+		}
+		if p.V6.IsValid() {
+			m.Ipv6 = p.V6.String()
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func clip(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+func leaseModel(l ipam.Lease) gen.Lease {
+	return gen.Lease{
+		ID: l.ID, Owner: l.Owner, Pool: l.Pool, Ipv4: text(l.IPv4), Ipv6: text(l.IPv6),
+		Gateway4: text(l.Gateway4), Gateway6: text(l.Gateway6), Expires: l.Expires,
+	}
+}
+
+// text prints an address, or "" for none.
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}

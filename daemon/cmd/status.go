@@ -1,0 +1,119 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "github.com/weirnet/weir/api/v1"
+	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/version"
+)
+
+// health is what the agent says of itself (pkg/api statusSource).
+type health struct {
+	agent   *agent
+	started time.Time
+
+	mu    sync.Mutex
+	ready bool
+	doing string          // what start-up is at
+	notes []gen.Component // warnings of the start that stay
+}
+
+// step says what start-up is at.
+func (h *health) step(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.doing = what
+}
+
+// becomeReady says that CNI requests are taken.
+func (h *health) becomeReady() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ready, h.doing = true, ""
+}
+
+// note keeps a warning.
+func (h *health) note(name, message, next string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notes = append(h.notes, gen.Component{Name: name, State: gen.StateWarning, Message: message, Next: next, Since: time.Now()})
+}
+
+// Status judges the agent: failing beats starting beats warning beats ok.
+func (h *health) Status(context.Context) gen.Status {
+	h.mu.Lock()
+	s := gen.Status{APIVersion: v1.Version, Version: version.String(), Started: h.started, Ready: h.ready, Verdict: gen.StateOk}
+	s.Components = append(s.Components, h.notes...)
+	doing := h.doing
+	h.mu.Unlock()
+	if !s.Ready {
+		s.Components = append(s.Components, gen.Component{Name: "start", State: gen.StateStarting, Message: doing, Next: "wait, or see the agent's log"})
+	}
+	s.Components = append(s.Components, h.agent.components()...)
+	s.Endpoints = h.agent.api.counts()
+	worst := ""
+	for _, c := range s.Components {
+		if badness[c.State] > badness[s.Verdict] {
+			s.Verdict, worst = c.State, c.Name+": "+c.Message
+		}
+	}
+	if s.Summary = "all is well"; worst != "" {
+		s.Summary = worst
+	}
+	return s
+}
+
+var badness = map[gen.State]int{gen.StateOk: 0, gen.StateWarning: 1, gen.StateStarting: 2, gen.StateFailing: 3}
+
+// components looks at the parts that can go wrong while the agent runs.
+func (a *agent) components() []gen.Component {
+	var out []gen.Component
+	add := func(name string, bad bool, state gen.State, message, next string) {
+		if !bad {
+			state, message, next = gen.StateOk, "", ""
+		}
+		out = append(out, gen.Component{Name: name, State: state, Message: message, Next: next})
+	}
+	problems := a.source.Problems()
+	first := ""
+	if len(problems) > 0 {
+		first = problems[0].String()
+	}
+	add("source", len(problems) > 0, gen.StateWarning, fmt.Sprintf("%d problems in files; their last good version is in force; first: %s", len(problems), first), "weir policy validate "+a.cfg.SourceDir)
+	problem := a.ipcache.Problem()
+	add("ipcache", problem != nil, gen.StateFailing, fmt.Sprint("the kernel's prefixes are behind: ", problem), "see the agent's log; it tries again by itself")
+	degraded, waiting := 0, ""
+	for _, r := range a.endpoints.Manager.Rows() {
+		if r.Degraded != "" {
+			degraded++
+		}
+		if r.Reason != "" && r.State.Alive() && waiting == "" {
+			waiting = fmt.Sprintf("endpoint %d is %s: %s", r.ID, r.State, r.Reason)
+		}
+	}
+	add("policy maps", degraded > 0, gen.StateFailing, fmt.Sprintf("%d endpoints deny everything, their policy does not fit its map", degraded), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
+	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
+	lost, err := a.maps.metrics.LostEvents()
+	add("events", err == nil && lost > 0, gen.StateWarning, fmt.Sprintf("%d events found no room in the ring", lost), "raise event-buffer")
+	return out
+}
+
+// Config tells how the agent was configured.
+func (h *health) Config(context.Context) gen.Config {
+	c := h.agent.cfg
+	return gen.Config{
+		APIVersion: v1.Version, Version: version.String(), BpffsRoot: c.BPFRoot, ClusterName: c.ClusterName, CniConfDir: c.CNIConfDir, ConfigFile: c.ConfigFile,
+		DefaultPool: defaultPool, Gateway: gen.Addressing{Ipv4: text(c.pool.gw4), Ipv6: text(c.pool.gw6)}, Ipv4: c.pool.v4.IsValid(), Ipv6: c.pool.v6.IsValid(),
+		Mtu: c.MTU, NodeName: c.NodeName, PolicyDir: c.SourceDir, PolicyMode: gen.ConfigPolicyMode(c.Enforcement), Pools: h.agent.leases.pools(),
+		RunDir: c.RunDir, Socket: c.SocketPath, StateDir: c.StateDir,
+	}
+}
+
+// Maps tells the memory of the maps.
+func (h *health) Maps(context.Context) ([]gen.MapInfo, error) {
+	return h.agent.maps.infos(h.agent.root)
+}
