@@ -84,7 +84,7 @@ func (a *app) demoEnforced(ctx context.Context, o *labOptions, folder string, wa
 		return false, err
 	}
 	fmt.Fprintln(a.out, "== truth table from real packets (. allowed, I denied at ingress, E at egress, B both, - not probed)")
-	if err := p.write(a.out); err != nil {
+	if err := p.Write(a.out); err != nil {
 		return false, err
 	}
 	fmt.Fprintln(a.out, "\n== truth table expected")
@@ -94,7 +94,7 @@ func (a *app) demoEnforced(ctx context.Context, o *labOptions, folder string, wa
 		}
 		fmt.Fprintln(a.out)
 	}
-	diff := lab.Compare(want, p.tables)
+	diff := lab.Compare(want, p.Tables)
 	for _, d := range diff {
 		fmt.Fprintln(a.out, "DIFFERS:", d)
 	}
@@ -138,7 +138,7 @@ func (a *app) demoOpen(ctx context.Context, o *labOptions, folder string) (denie
 		return false, err
 	}
 	passed := 0
-	for _, r := range p.results {
+	for _, r := range p.Results {
 		if r.Passed {
 			passed++
 			continue
@@ -146,6 +146,6 @@ func (a *app) demoOpen(ctx context.Context, o *labOptions, folder string) (denie
 		denied = true
 		fmt.Fprintf(a.out, "DENIED WITHOUT ENFORCEMENT: %s -> %s: %v\n", r.From.Name, r.To.Column(), r.Err)
 	}
-	fmt.Fprintf(a.out, "\n== with enforcement never: %d of %d cells allowed\n", passed, len(p.results))
+	fmt.Fprintf(a.out, "\n== with enforcement never: %d of %d cells allowed\n", passed, len(p.Results))
 	return denied, nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weirnet/weir/cli/probe"
 	"github.com/weirnet/weir/pkg/client"
 	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/lab"
@@ -97,6 +98,7 @@ func (a *app) labUp(ctx context.Context, o *labOptions, folder string) (*lab.Lab
 		Dir: o.dir, SourceDir: folder, NodeName: labNode, Ready: ready(ctx),
 		BPFRoot: filepath.Join(o.bpffs, "weir-lab"+strings.ReplaceAll(o.dir, "/", "-")),
 	}
+	cfg.NodeAddrs = []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd00:77::1")} // of the pools below
 	cfg.AgentFlags = append([]string{"--policy-enforcement=" + o.enforcement, "--ipv4-pool=10.77.0.0/24", "--ipv6-pool=fd00:77::/112"}, o.agentFlags...)
 	if err := labBinaries(&cfg, o.binDir); err != nil {
 		return nil, err
@@ -250,33 +252,14 @@ func (a *app) labProbe(ctx context.Context, o *labOptions) error {
 	if err != nil {
 		return err
 	}
-	return a.show(p.tables, func() error { return p.write(a.out) })
-}
-
-// probed is the outcome of one probing.
-type probed struct {
-	results []lab.Result
-	denials map[lab.Flow][]lab.Denial
-	tables  []lab.Table
+	return a.show(p.Tables, func() error { return p.Write(a.out) })
 }
 
 // probe follows the agent's events while the packets are sent.
-func (a *app) probe(ctx context.Context, l *lab.Lab, timeout time.Duration) (*probed, error) {
+func (a *app) probe(ctx context.Context, l *lab.Lab, timeout time.Duration) (*probe.Outcome, error) {
 	agent := client.New(l.Socket(), version.String())
 	defer agent.Close()
-	log, err := followDenials(ctx, agent)
-	if err != nil {
-		return nil, err
-	}
-	results, err := l.Probe(ctx, l.Sources(), l.Targets(), lab.ProbeOptions{Timeout: timeout})
-	if err != nil {
-		return nil, err
-	}
-	denials, err := log.stop()
-	if err != nil {
-		return nil, err
-	}
-	return &probed{results, denials, lab.Tables(results, denials)}, nil
+	return probe.Matrix(ctx, l, agent, timeout)
 }
 
 // beside is a second lab of the same folder beside the first.

@@ -54,6 +54,7 @@ type Config struct {
 	Pods       []Pod
 	Hosts      []Host
 	NodeName   string
+	NodeAddrs  []netip.Addr // from which the node talks to pods
 	// Ready waits until the agent behind the socket is ready.
 	Ready func(socket string) error
 }

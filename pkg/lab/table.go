@@ -37,18 +37,21 @@ type Row struct {
 	Cells []string
 }
 
-// Tables arranges results by family. Denials are looked up by flow.
-func Tables(results []Result, denials map[Flow][]Denial) []Table {
+// Tables arranges results by family, with the columns in the order of targets.
+// Denials are looked up by flow.
+func Tables(results []Result, targets []Target, denials map[Flow][]Denial) []Table {
 	var out []Table
 	for _, title := range []string{"IPv4", "IPv6"} {
 		t := Table{Title: title}
+		for _, to := range targets {
+			if to.Addr.Is4() == (title == "IPv4") && !slices.Contains(t.Columns, to.Column()) {
+				t.Columns = append(t.Columns, to.Column())
+			}
+		}
 		cells := map[[2]string]string{}
 		for _, r := range results {
 			if r.To.Addr.Is4() != (title == "IPv4") {
 				continue
-			}
-			if !slices.Contains(t.Columns, r.To.Column()) {
-				t.Columns = append(t.Columns, r.To.Column())
 			}
 			if !slices.ContainsFunc(t.Rows, func(row Row) bool { return row.Name == r.From.Name }) {
 				t.Rows = append(t.Rows, Row{Name: r.From.Name})

@@ -29,7 +29,8 @@ func TestTableSaysWhoDenied(t *testing.T) {
 		results[3].Flow: {{"ingress", "r2"}},
 	}
 	var b strings.Builder
-	tables := Tables(results, denials)
+	targets := []Target{results[0].To, results[1].To, results[5].To}
+	tables := Tables(results, targets, denials)
 	for _, table := range tables {
 		if err := table.Write(&b); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ func Up(ctx context.Context, cfg Config) (*Lab, error) {
 	}
 	l := &Lab{dir: cfg.Dir, Record: Record{
 		Version: 1, SourceDir: cfg.SourceDir, BPFRoot: cfg.BPFRoot, Agent: cfg.Agent, Plugin: cfg.Plugin,
-		NodeName: cfg.NodeName, Started: time.Now(),
+		NodeName: cfg.NodeName, NodeAddrs: cfg.NodeAddrs, Started: time.Now(),
 	}}
 	if err := l.build(ctx, cfg); err != nil {
 		tail := l.logTail(8)
