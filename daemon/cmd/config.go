@@ -61,6 +61,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	host, _ := os.Hostname()
 	fs := pflag.NewFlagSet("weir-agent", pflag.ContinueOnError)
 	fs.SortFlags = false
+	fs.Usage = func() {} // Execute prints the help
 	fs.StringVar(&c.ConfigFile, "config", "", "YAML file of settings; environment and flags win over it")
 	fs.StringVar(&c.ClusterName, "cluster-name", "default", "name of the cluster, part of every pod's labels")
 	fs.StringVar(&c.NodeName, "node-name", host, "name of this node, as its Node object has it")

@@ -3,12 +3,8 @@ package main
 import (
 	"os"
 
+	"github.com/weirnet/weir/pkg/version"
 	"github.com/weirnet/weir/plugins/weir-cni/cmd"
 )
 
-// version is set by the linker: -X main.version=...
-var version = "dev"
-
-func main() {
-	os.Exit(cmd.Main(version))
-}
+func main() { os.Exit(cmd.Main(version.String())) }
