@@ -8,6 +8,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +53,12 @@ func (a *app) lab() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return a.labProbe(c.Context(), o) }}
 	probe.Flags().DurationVar(&o.timeout, "timeout", 700*time.Millisecond, "how long one probe waits for its answer")
 	exec := &cobra.Command{Use: "exec POD -- COMMAND...", Short: "run a command inside a pod's or host's namespace", Args: atLeastArgs(2),
-		RunE: func(c *cobra.Command, args []string) error { return a.labExec(c.Context(), o, args[0], args[1:]) }}
+		RunE: func(c *cobra.Command, args []string) error {
+			if args[1] == "--" {
+				args = slices.Delete(args, 1, 2)
+			}
+			return a.labExec(c.Context(), o, args[0], args[1:])
+		}}
 	exec.Flags().SetInterspersed(false)
 	down := &cobra.Command{Use: "down", Short: "take the lab away", Args: exactArgs(0), RunE: func(c *cobra.Command, _ []string) error {
 		l, err := lab.Open(o.dir)
@@ -226,7 +232,12 @@ func (a *app) labExec(ctx context.Context, o *labOptions, name string, command [
 	cmd := osexec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, a.out, a.errOut
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	return ns.Do(cmd.Run)
+	err = ns.Do(cmd.Run)
+	var exited *osexec.ExitError
+	if errors.As(err, &exited) {
+		return exitError(exited.ExitCode())
+	}
+	return err
 }
 
 func labNetns(l *lab.Lab, name string) (lab.Netns, error) {

@@ -39,6 +39,11 @@ type app struct {
 // errNo ends a command whose answer is no and has been printed already.
 var errNo = errors.New("the answer is no")
 
+// exitError ends weir with the exit code of a command that it ran.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("the command ended with exit code %d", int(e)) }
+
 // usageError is wrong usage; its text says what to do.
 type usageError struct{ text string }
 
@@ -55,11 +60,14 @@ func Execute(args []string, out, errOut io.Writer) int {
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
 	var usage usageError
+	var ran exitError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errNo):
 		return exitNo
+	case errors.As(err, &ran):
+		return int(ran)
 	case errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown "):
 		fmt.Fprintf(errOut, "weir: %s\n", err)
 		return exitUsage

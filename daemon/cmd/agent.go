@@ -90,7 +90,7 @@ func newAgent(m modules) error {
 	manager := m.Endpoints.Manager
 	m.Late.manager = manager
 	a.health = &health{agent: a, started: time.Now()}
-	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases}
+	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases, words: m.State.maps.words}
 	a.events = newEvents(a.maps, m.Log)
 	a.events.manager, a.events.labels, a.events.rule = manager, identities{m.Identities}.labelsOf, m.Repository.Rule
 	var err error

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/endpoint"
 	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
 	"github.com/weirnet/weir/pkg/endpoint/creator"
 	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 	"github.com/weirnet/weir/pkg/endpointmanager"
+	"github.com/weirnet/weir/pkg/maps/lxcmap"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
 )
 
@@ -21,6 +24,7 @@ type endpoints struct {
 	manager *endpointmanager.Manager
 	creator *creator.Creator
 	leases  *leases
+	words   *lxcmap.Config
 }
 
 // Endpoints lists all endpoints (endpoint/api reader).
@@ -107,6 +111,10 @@ func (a *endpoints) Timeline(ref id.Ref) ([]gen.Station, bool) {
 		}
 		out = append(out, s)
 	}
+	if sent, err := a.words.FirstPacket(e.ID); err == nil && sent > 0 {
+		at := time.Now().Add(sent - bpf.BootTime())
+		out = append(out, gen.Station{Name: string(regeneration.StationPacket), Started: at, Finished: at})
+	}
 	return out, true
 }
 
@@ -150,6 +158,7 @@ func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endp
 	if err := a.leases.confirm(ctx, r.LeaseID); err != nil {
 		return gen.Endpoint{}, false, errors.Join(err, a.manager.Delete(context.WithoutCancel(ctx), e, "its lease could not be kept"))
 	}
+	e.Enter(regeneration.StationCNIReply, "")(nil)
 	return endpointModel(e), created, nil
 }
 

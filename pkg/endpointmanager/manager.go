@@ -134,6 +134,7 @@ func (m *Manager) Create(ctx context.Context, row endpoint.Row) (e *endpoint.End
 	if err != nil {
 		return nil, false, err
 	}
+	e.Enter(regeneration.StationAPIAccept, "")(nil)
 	e.Enter(regeneration.StationCreated, "")(nil)
 	return e, true, nil
 }

@@ -119,7 +119,7 @@ func TestOrderOfALife(t *testing.T) {
 			stations = append(stations, p.Station)
 		}
 		require.Equal(t, []regeneration.Station{
-			regeneration.StationCreated, regeneration.StationMetadata, regeneration.StationIdentity,
+			regeneration.StationAPIAccept, regeneration.StationCreated, regeneration.StationMetadata, regeneration.StationIdentity,
 			regeneration.StationPolicyResolve, regeneration.StationPlan, regeneration.StationLoad,
 			regeneration.StationPolicySwap, regeneration.StationAttach, regeneration.StationExpose, regeneration.StationReady,
 		}, stations)
