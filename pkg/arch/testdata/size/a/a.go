@@ -1,4 +1,5 @@
 package a
+
 // line
 // line
 // line
