@@ -11,9 +11,9 @@
 //
 // # Rules
 //
-// A test is a kernel test when it calls testutils.Kernel; the call stands in
-// the test function itself, so that tests can be counted from the source.
-// Fewer or skipped ones are a failure.
+// A test is a kernel test when it calls testutils.Kernel, itself or through
+// functions of its package: they are counted from the source. One that did not
+// run, or was skipped, is a failure.
 //
 // # Try it
 //

@@ -36,7 +36,7 @@ func main() {
 }
 
 func run(patterns []string) error {
-	callers, err := kernelCallers(patterns)
+	callers, err := kernelTests(patterns)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func report(res *results, callers []string, waitErr error) error {
 	for _, c := range left {
 		fmt.Printf("kernel test not run: %s\n", c)
 	}
-	fmt.Printf("\nkernel tests: %d call testutils.Kernel, %d ran, %d did not\n", len(callers), len(ran), len(left))
+	fmt.Printf("\nkernel tests: %d tests call testutils.Kernel, %d ran, %d did not\n", len(callers), len(ran), len(left))
 	fmt.Printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 	switch {
 	case failed > 0 || waitErr != nil:
