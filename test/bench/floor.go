@@ -37,7 +37,7 @@ func newFloor(dir, object string) (f *floor, err error) {
 	f = &floor{object: object}
 	defer func() {
 		if err != nil {
-			f.remove()
+			err = errors.Join(err, f.remove())
 		}
 	}()
 	for i, ns := range []*lab.Netns{&f.node, &f.a, &f.b} {
@@ -79,20 +79,24 @@ func (f *floor) wire(pod lab.Netns, name string, mac net.HardwareAddr, addr neti
 	if err != nil {
 		return err
 	}
-	return pod.Do(func() error {
-		l, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		index := l.Attrs().Index
-		return errors.Join(
-			netlink.LinkSetUp(l),
-			netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}),
-			netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: unix.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: nodeMAC}),
-			netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-				Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}}),
-		)
-	})
+	return pod.Do(func() error { return configurePod(addr) })
+}
+
+// configurePod gives the pod in whose namespace it runs its address and a
+// default route by the gateway that a program or nobody answers for.
+func configurePod(addr netip.Addr) error {
+	l, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	index := l.Attrs().Index
+	return errors.Join(
+		netlink.LinkSetUp(l),
+		netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}),
+		netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: unix.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: nodeMAC}),
+		netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+			Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}}),
+	)
 }
 
 // attach puts a program on both host sides; the same again does nothing.
@@ -211,11 +215,12 @@ func (f *floor) detach() {
 	f.links, f.coll, f.attached = nil, nil, ""
 }
 
-func (f *floor) remove() {
+func (f *floor) remove() (err error) {
 	f.detach()
 	for _, ns := range []lab.Netns{f.a, f.b, f.node} {
 		if ns != "" {
-			ns.Remove()
+			err = errors.Join(err, ns.Remove())
 		}
 	}
+	return err
 }

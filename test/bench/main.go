@@ -18,6 +18,7 @@ type options struct {
 	dir     string  // scratch directory
 	bin     string  // the project's binaries
 	out     string  // JSON
+	only    string  // part to measure; empty: all
 }
 
 func main() {
@@ -25,6 +26,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 9, "interleaved rounds of the packet figures")
 	flag.Float64Var(&o.seconds, "seconds", 1, "seconds of one burst")
 	flag.IntVar(&o.adds, "adds", 60, "CNI ADDs of each plugin")
+	flag.StringVar(&o.only, "only", "", "measure this part alone: programs, packets or adds")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of weir-agent and weir-cni")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where to save the figures")
 	flag.Parse()
@@ -53,8 +55,11 @@ func run(ctx context.Context, o options) (err error) {
 		name string
 		run  func(context.Context, options, *report) error
 	}{
-		{"programs", measurePrograms}, {"packets", measurePackets}, {"CNI ADD", measureAdds},
+		{"programs", measurePrograms}, {"packets", measurePackets}, {"adds", measureAdds},
 	} {
+		if o.only != "" && o.only != part.name {
+			continue
+		}
 		fmt.Fprintln(os.Stderr, "measuring", part.name)
 		if err := part.run(ctx, o, &r); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/client"
+	"github.com/weirnet/weir/pkg/lab"
+)
+
+// node is a lab whose events are read while it runs.
+type node struct {
+	*lab.Lab
+	agent  *client.Client
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// benchPods are the objects of the two pods: one without would have no identity
+// of its own and reach nobody.
+const benchPods = `{apiVersion: v1, kind: Pod, metadata: {namespace: bench, name: client, labels: {app: client}}, spec: {containers: []}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: bench, name: server, labels: {app: server}}, spec: {containers: []}}
+`
+
+// newNode starts a lab without pods and follows its events, so that the figures
+// include a ring that is really drained.
+func newNode(ctx context.Context, o options, name string) (*node, error) {
+	dir := filepath.Join(o.dir, name)
+	source := filepath.Join(dir, "source")
+	if err := os.MkdirAll(source, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(source, "pods.yaml"), []byte(benchPods), 0o644); err != nil {
+		return nil, err
+	}
+	l, err := lab.Up(ctx, lab.Config{
+		Dir: filepath.Join(dir, "lab"), SourceDir: source, BPFRoot: "/sys/fs/bpf/" + filepath.Base(o.dir) + "-" + name, NodeName: "bench",
+		Agent: filepath.Join(o.bin, "weir-agent"), Plugin: filepath.Join(o.bin, "weir-cni"),
+		AgentFlags: []string{"--ipv4-pool=10.99.0.0/16", "--ipv6-pool=fd00:99::/112"}, Ready: waitReady,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{Lab: l, agent: client.New(l.Socket(), "bench"), done: make(chan error, 1)}
+	ctx, n.cancel = context.WithCancel(ctx)
+	go func() {
+		n.done <- n.agent.Monitor(ctx, gen.GetMonitorParams{}, nil, func(gen.Event) error { return nil })
+	}()
+	return n, nil
+}
+
+func (n *node) close() error {
+	n.cancel()
+	err := <-n.done
+	n.agent.Close()
+	return errors.Join(err, n.Down(context.Background()))
+}
+
+func waitReady(socket string) error {
+	c := client.New(socket, "bench", client.WithTimeout(2*time.Second))
+	defer c.Close()
+	var err error
+	for range 500 {
+		var s gen.Status
+		if s, err = c.Status(context.Background()); err == nil && s.Ready {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("the agent is not ready: %v", err)
+}
+
+// measureMemory reports the process and, apart from it, the maps.
+func (n *node) measureMemory(ctx context.Context, r *report) error {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.Record.AgentPID))
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kib, err := strconv.ParseFloat(strings.Fields(rest + " ?")[0], 64)
+	if err != nil {
+		return fmt.Errorf("reading the agent's memory: %w", err)
+	}
+	r.add(line{What: fmt.Sprintf("agent RSS, %d endpoints", len(n.Record.Pods)), Value: kib / 1024, Unit: "MiB", Aim: 60})
+	maps, err := n.agent.Maps(ctx)
+	if err != nil {
+		return err
+	}
+	r.add(line{What: "kernel memory of maps", Value: float64(maps.TotalBytes) / (1 << 20), Unit: "MiB"})
+	return nil
+}
