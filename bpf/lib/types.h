@@ -98,7 +98,7 @@ struct ct6_key {
 struct ct_entry {
 	__u64 packets;     /* both directions */
 	__u64 bytes;
-	__u32 expires;     /* seconds of CLOCK_BOOTTIME */
+	__u32 expires;     /* seconds of CLOCK_MONOTONIC */
 	__u32 flags;       /* CT_* */
 	__u32 egress_revision;  /* policy revision of the initiator's endpoint; 0: not a local endpoint */
 	__u32 ingress_revision; /* policy revision of the responder's endpoint; 0: not a local endpoint */

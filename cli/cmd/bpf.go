@@ -160,7 +160,7 @@ func ctCells(f ctmap.Flow) []string {
 	case f.SeenReply:
 		state = "replied"
 	}
-	left := time.Duration(f.Expires)*time.Second - bpf.BootTime()
+	left := time.Duration(f.Expires)*time.Second - bpf.FlowTime()
 	return []string{
 		types.Proto(f.Protocol).String(), f.Initiator.String(), f.Responder.String(), fmt.Sprint(f.Packets), fmt.Sprint(f.Bytes),
 		left.Round(time.Second).String(), state, fmt.Sprint(f.EgressRule), fmt.Sprint(f.IngressRule),

@@ -108,7 +108,7 @@ func (m *kernelMaps) infos(root bpf.Root) ([]gen.MapInfo, error) {
 
 // sweepFlows removes expired connections.
 func (m *kernelMaps) sweepFlows() error {
-	now := uint32(bpf.BootTime().Seconds())
+	now := uint32(bpf.FlowTime().Seconds())
 	_, _, err4 := m.ct4.GC(now, nil)
 	_, _, err6 := m.ct6.GC(now, nil)
 	return errors.Join(err4, err6)

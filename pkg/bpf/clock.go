@@ -9,12 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime is the time since boot, sleep included: the clock of the programs
+// BootTime is the time since boot, sleep included: the clock of events
 // (CLOCK_BOOTTIME).
 func BootTime() time.Duration {
 	var ts unix.Timespec
 	// It cannot fail: the clock exists since Linux 2.6.39.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return time.Duration(ts.Nano())
+}
+
+// FlowTime is the clock of conntrack entries (CLOCK_MONOTONIC): time since boot
+// without sleep.
+func FlowTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // as above
 	return time.Duration(ts.Nano())
 }
 

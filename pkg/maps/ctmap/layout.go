@@ -29,7 +29,7 @@ type Flow struct {
 	Protocol  uint8
 	Packets   uint64 // both directions
 	Bytes     uint64
-	Expires   uint32 // seconds since boot (CLOCK_BOOTTIME)
+	Expires   uint32 // seconds of bpf.FlowTime
 
 	SeenReply        bool
 	InitiatorClosing bool // FIN or RST seen from it
