@@ -48,6 +48,7 @@ type Repository struct {
 // state is what the repository knows at one moment. Immutable.
 type state struct {
 	revision   uint64
+	policies   uint64 // counts the changes of byResource
 	byResource map[string][]*types.Policy
 	list       []*types.Policy // sorted by resource
 	index      *policy.Index
@@ -127,6 +128,7 @@ func (r *Repository) replace(resource string, ps []*types.Policy) (old []*types.
 	}
 	n := *s
 	n.revision++
+	n.policies++
 	n.byResource = maps.Clone(s.byResource)
 	if n.byResource == nil {
 		n.byResource = map[string][]*types.Policy{}
@@ -146,39 +148,42 @@ func (r *Repository) replace(resource string, ps []*types.Policy) (old []*types.
 // UpdateIdentities tells of identities that appear or go, and returns when the
 // policy maps of all endpoints know. The reserved identities stay.
 func (r *Repository) UpdateIdentities(ctx context.Context, added, removed identity.IdentityMap) error {
-	changes, revision := r.apply(policy.Events{Added: added, Removed: removed, Unselect: r.cache.forget(removed)})
-	if changes.Empty() {
+	affected, revision := r.apply(policy.Events{Added: added, Removed: removed, Unselect: r.cache.forget(removed)})
+	if affected == nil {
 		return nil
 	}
 	r.tellPrefixes()
-	r.tell(r.cache.affected(changes), revision)(ctx)
+	r.tell(affected, revision)(ctx)
 	return ctx.Err()
 }
 
 // UpdatePods tells which pod has an address and what it names its ports. It does
 // not wait for the endpoints.
 func (r *Repository) UpdatePods(put map[netip.Addr]policy.Pod, gone []netip.Addr) {
-	changes, revision := r.apply(policy.Events{Pods: put, GonePods: gone})
-	if changes.Empty() {
+	affected, revision := r.apply(policy.Events{Pods: put, GonePods: gone})
+	if affected == nil {
 		return
 	}
 	r.tellPrefixes()
-	r.tell(r.cache.affected(changes), revision)
+	r.tell(affected, revision)
 }
 
-// apply changes the index; the revision grows if a map state may differ.
-func (r *Repository) apply(e policy.Events) (policy.Changes, uint64) {
+// apply changes the index. The revision grows if a map state may differ, and
+// affected says whose; it is nil if none can. It is found out under the lock
+// that dependencies are registered under: whoever registers later has seen the
+// change, whoever did before is found.
+func (r *Repository) apply(e policy.Events) (affected func(labels.LabelArray) bool, revision uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.current.Load()
-	n := *s
+	n := *r.current.Load()
 	var changes policy.Changes
-	n.index, changes = s.index.Apply(e)
+	n.index, changes = n.index.Apply(e)
 	if !changes.Empty() {
 		n.revision++
+		affected = r.cache.affected(changes)
 	}
 	r.current.Store(&n)
-	return changes, n.revision
+	return affected, n.revision
 }
 
 func (r *Repository) tell(affected func(labels.LabelArray) bool, revision uint64) (wait func(context.Context)) {

@@ -39,33 +39,38 @@ type cached struct {
 // earlier call is returned while nothing that it depends on has changed. It
 // fails only if a rule cannot be compiled, or rule numbers cannot be kept.
 func (r *Repository) Resolve(subject policy.Subject) (Resolved, error) {
-	s := r.current.Load()
 	key := subjectKey(subject)
-	if c := r.cache.get(key); c != nil && c.Revision >= s.revision {
-		return *c, nil
+	for {
+		s := r.current.Load()
+		if c := r.cache.get(key); c != nil && c.Revision >= s.revision {
+			return *c, nil
+		}
+		sp := policy.Resolve(subject, s.list, r.mode, r.rules.number)
+		if err := r.rules.flush(); err != nil {
+			return Resolved{}, err
+		}
+		now := r.selecting(key, subject, s, sp)
+		if now == nil {
+			continue // the policies are others by now
+		}
+		sp.Revision = now.revision
+		state, err := sp.MapState(now.index)
+		if err != nil {
+			return Resolved{}, fmt.Errorf("resolving the policy of identity %d: %w", subject.Identity, err)
+		}
+		answer := Resolved{sp, state, now.revision}
+		r.cache.put(key, answer)
+		return answer, nil
 	}
-	sp := policy.Resolve(subject, s.list, r.mode, r.rules.number)
-	if err := r.rules.flush(); err != nil {
-		return Resolved{}, err
-	}
-	sp.Revision = s.revision
-	peers, names := sp.Peers()
-	index := r.selecting(key, subject, peers, names)
-	state, err := sp.MapState(index.index)
-	if err != nil {
-		return Resolved{}, fmt.Errorf("resolving the policy of identity %d: %w", subject.Identity, err)
-	}
-	// The policies are those of s, the identities perhaps newer ones: the answer
-	// is right for the older of the two, and the change that made the newer one
-	// tells the subject's endpoints.
-	answer := Resolved{sp, state, min(s.revision, index.revision)}
-	r.cache.put(key, answer)
-	return answer, nil
 }
 
 // selecting makes the index keep the matches of the subject's peers up to date,
-// gives up those of its last answer, and returns the state that has them.
-func (r *Repository) selecting(key string, subject policy.Subject, peers []types.Peer, names []types.NamedPort) *state {
+// gives up those of its last answer, and returns the state that has them. It
+// returns nil if s holds other policies than those in force: what an answer
+// depends on must never be replaced by what an older one depended on, or changes
+// would pass unseen.
+func (r *Repository) selecting(key string, subject policy.Subject, s *state, sp *policy.SelectorPolicy) *state {
+	peers, names := sp.Peers()
 	c := &cached{subject: subject, selected: peers, peers: map[string]bool{}, names: map[types.NamedPort]bool{}}
 	for _, p := range peers {
 		c.peers[policy.PeerKey(p)] = true
@@ -75,10 +80,13 @@ func (r *Repository) selecting(key string, subject policy.Subject, peers []types
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	n := *r.current.Load()
+	if n.policies != s.policies {
+		return nil
+	}
 	// The dependencies are registered under the lock that changes take, so that
 	// a change either is in the state returned or finds them.
 	before := r.cache.register(key, c)
-	n := *r.current.Load()
 	n.index, _ = n.index.Apply(policy.Events{Select: peers, Unselect: before})
 	r.current.Store(&n)
 	return &n

@@ -1,0 +1,192 @@
+package repository
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/labels"
+	"github.com/weirnet/weir/pkg/policy"
+	"github.com/weirnet/weir/pkg/policy/types"
+	wtypes "github.com/weirnet/weir/pkg/types"
+)
+
+// told records what an updater hears.
+type told struct {
+	revisions []uint64
+	affected  []func(labels.LabelArray) bool
+	waited    int
+}
+
+func (u *told) PolicyChanged(affected func(labels.LabelArray) bool, revision uint64) func(context.Context) {
+	u.revisions, u.affected = append(u.revisions, revision), append(u.affected, affected)
+	return func(context.Context) { u.waited++ }
+}
+
+func replace(t *testing.T, r *Repository, p *types.Policy) uint64 {
+	t.Helper()
+	revision, err := r.ReplaceByResource(p.Resource.ID(), []*types.Policy{p})
+	require.NoError(t, err)
+	return revision
+}
+
+func resolve(t *testing.T, r *Repository, name string, id identity.NumericIdentity) Resolved {
+	t.Helper()
+	answer, err := r.Resolve(policy.Subject{Identity: id, Labels: app(name)})
+	require.NoError(t, err)
+	return answer
+}
+
+func TestAPolicyConcernsThoseItSelectsAndThoseItSelectedBefore(t *testing.T) {
+	r, u := newRepository(t, ""), &told{}
+	r.Observe(u)
+	require.EqualValues(t, 1, r.Revision())
+	replace(t, r, allowFrom("n", "web", "client", 80))
+	require.True(t, u.affected[0](app("web")))
+	require.False(t, u.affected[0](app("db")))
+	replace(t, r, allowFrom("n", "db", "client", 80))
+	require.True(t, u.affected[1](app("web")), "it is not isolated any more")
+	require.True(t, u.affected[1](app("db")))
+	revision, err := r.DeleteByResource("NetworkPolicy/x/n")
+	require.NoError(t, err)
+	require.EqualValues(t, 4, revision)
+	require.Equal(t, []uint64{2, 3, 4}, u.revisions)
+	revision, err = r.DeleteByResource("NetworkPolicy/x/n")
+	require.NoError(t, err)
+	require.EqualValues(t, 4, revision, "nothing was there")
+	require.Zero(t, u.waited, "policies do not wait for the kernel")
+	_, err = r.ReplaceByResource("", nil)
+	require.Error(t, err)
+	_, list := r.Policies()
+	require.Empty(t, list)
+}
+
+func TestG17RevokingTheOnlyAllowIsToldWithoutAnyOtherEvent(t *testing.T) {
+	r, u := newRepository(t, ""), &told{}
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("client")}, nil))
+	replace(t, r, onlyIsolates("base"))
+	replace(t, r, allowFrom("grant", "web", "client", 80))
+	ask := func() types.Verdict {
+		return resolve(t, r, "web", 1000).State.Decide(types.Ingress, 2000, 0, wtypes.ProtoTCP, 80).Verdict
+	}
+	require.Equal(t, types.Allow, ask())
+	r.Observe(u)
+	_, err := r.DeleteByResource("NetworkPolicy/x/grant")
+	require.NoError(t, err)
+	require.True(t, u.affected[0](app("web")))
+	require.Equal(t, types.Deny, ask())
+}
+
+func onlyIsolates(name string) *types.Policy {
+	return &types.Policy{Resource: types.Resource{Kind: "NetworkPolicy", Namespace: "x", Name: name}, Subject: selects("web"), IsolatesIngress: true}
+}
+
+func TestIdentitiesAreToldOnlyToThoseWhoseSelectorsMatchAndAwaited(t *testing.T) {
+	r, u := newRepository(t, ""), &told{}
+	r.Observe(u)
+	replace(t, r, allowFrom("n", "web", "client", 80))
+	resolve(t, r, "web", 1000)
+	resolve(t, r, "db", 1001)
+	u.affected, u.revisions = nil, nil
+
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("other")}, nil))
+	require.Empty(t, u.affected, "no selector matches it")
+	before := r.Revision()
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2001: app("client")}, nil))
+	require.Equal(t, []uint64{before + 1}, u.revisions)
+	require.Equal(t, 1, u.waited)
+	require.True(t, u.affected[0](app("web")))
+	require.False(t, u.affected[0](app("db")))
+	require.True(t, u.affected[0](app("new")), "one that has no answer yet may be computing it")
+
+	answer := resolve(t, r, "web", 1000)
+	require.Equal(t, types.Allow, answer.State.Decide(types.Ingress, 2001, 0, wtypes.ProtoTCP, 80).Verdict)
+	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{2001: nil}))
+	require.Equal(t, 2, u.waited)
+	require.Equal(t, types.Deny, resolve(t, r, "web", 1000).State.Decide(types.Ingress, 2001, 0, wtypes.ProtoTCP, 80).Verdict)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.UpdateIdentities(ctx, identity.IdentityMap{2002: app("client")}, nil), context.Canceled)
+}
+
+func TestAnAnswerIsSharedWhileNothingChanged(t *testing.T) {
+	r := newRepository(t, "")
+	replace(t, r, allowFrom("n", "web", "client", 80))
+	a, b := resolve(t, r, "web", 1000), resolve(t, r, "web", 1000)
+	require.Same(t, a.Policy, b.Policy)
+	require.Equal(t, r.Revision(), a.Revision)
+	replace(t, r, allowFrom("m", "db", "client", 80))
+	c := resolve(t, r, "web", 1000)
+	require.Equal(t, r.Revision(), c.Revision)
+	require.True(t, maps.Equal(a.State, c.State))
+	named, err := r.Resolve(policy.Subject{Identity: 1000, Labels: app("web"), NamedPorts: types.NamedPorts{{Name: "http", Proto: wtypes.ProtoTCP}: 80}})
+	require.NoError(t, err)
+	require.NotSame(t, c.Policy, named.Policy, "other named ports are another subject")
+}
+
+// A slow Resolve that read the policies before they changed must not put its
+// dependencies in the place of a newer answer's.
+func TestAnOlderComputationDoesNotHideWhatANewerOneDependsOn(t *testing.T) {
+	r, u := newRepository(t, ""), &told{}
+	r.Observe(u)
+	subject := policy.Subject{Identity: 1000, Labels: app("web")}
+	replace(t, r, allowFrom("n", "web", "old", 80))
+	stale := r.current.Load()
+	slow := policy.Resolve(subject, stale.list, r.mode, r.rules.number)
+	replace(t, r, allowFrom("n", "web", "client", 80))
+	resolve(t, r, "web", 1000)
+	require.Nil(t, r.selecting(subjectKey(subject), subject, stale, slow))
+	u.affected = nil
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("client")}, nil))
+	require.Len(t, u.affected, 1)
+	require.True(t, u.affected[0](app("web")))
+}
+
+func TestPrefixesAreToldNowAndOnEveryChange(t *testing.T) {
+	r := newRepository(t, "")
+	var heard []map[netip.Prefix]bool
+	r.ObservePrefixes(func(p map[netip.Prefix]bool) { heard = append(heard, p) })
+	require.Len(t, heard, 1)
+	require.Empty(t, heard[0])
+
+	block := netip.MustParsePrefix("10.0.0.0/8")
+	except := netip.MustParsePrefix("10.1.0.0/16")
+	p := onlyIsolates("n")
+	p.Rules = []types.Rule{{Direction: types.Egress, Verdict: types.Allow,
+		Peers: []types.Peer{{CIDR: &types.CIDRPeer{Prefix: block, Except: []netip.Prefix{except}, Pods: true}}},
+		Ports: []types.Port{{Proto: wtypes.ProtoTCP, Name: "http"}}}}
+	replace(t, r, p)
+	require.Equal(t, map[netip.Prefix]bool{block: true, except: true}, heard[1])
+	replace(t, r, allowFrom("m", "db", "client", 80))
+	require.Len(t, heard, 2, "the same prefixes are not told again")
+
+	pod := netip.MustParseAddr("10.2.0.1")
+	r.UpdatePods(map[netip.Addr]policy.Pod{pod: {Identity: 3000, NamedPorts: types.NamedPorts{{Name: "http", Proto: wtypes.ProtoTCP}: 80}}}, nil)
+	require.Equal(t, map[netip.Prefix]bool{block: true, except: true, netip.PrefixFrom(pod, 32): true}, heard[2],
+		"a named port behind a block needs the pod's own prefix")
+	r.UpdatePods(nil, []netip.Addr{pod})
+	require.Equal(t, heard[1], heard[3])
+	_, err := r.DeleteByResource(p.Resource.ID())
+	require.NoError(t, err)
+	require.Empty(t, heard[4])
+}
+
+func TestSelectorsOfForgottenAnswersAreGivenUp(t *testing.T) {
+	r, u := newRepository(t, ""), &told{}
+	r.Observe(u)
+	replace(t, r, allowFrom("n", "web", "client", 80))
+	resolve(t, r, "web", 1000)
+	resolve(t, r, "web", 1001)
+	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1000: nil}))
+	u.affected = nil
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("client")}, nil))
+	require.Len(t, u.affected, 1, "1001 still depends on the selector")
+	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1001: nil}))
+	u.affected = nil
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2001: app("client")}, nil))
+	require.Empty(t, u.affected, "nobody does")
+}
