@@ -21,6 +21,18 @@ const pluginTimeout = 60 * time.Second
 
 // AddPod makes a namespace and attaches it through the plugin.
 func (l *Lab) AddPod(ctx context.Context, p Pod) (*AttachedPod, error) {
+	a, err := l.PreparePod(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Attach(ctx, a); err != nil {
+		return nil, err
+	}
+	return a, l.save()
+}
+
+// PreparePod makes the namespace of a pod and leaves it without a network.
+func (l *Lab) PreparePod(p Pod) (*AttachedPod, error) {
 	id := make([]byte, 8)
 	if _, err := rand.Read(id); err != nil {
 		return nil, err
@@ -32,12 +44,6 @@ func (l *Lab) AddPod(ctx context.Context, p Pod) (*AttachedPod, error) {
 	}
 	a.Netns = ns
 	l.Record.Pods = append(l.Record.Pods, a)
-	if err := l.save(); err != nil {
-		return nil, err
-	}
-	if err := l.Attach(ctx, a); err != nil {
-		return nil, err
-	}
 	return a, l.save()
 }
 
