@@ -11,7 +11,8 @@ import (
 )
 
 // Pod is what the Index knows of a pod's address, local or not: who lives there
-// and the ports it names.
+// and the ports it names. Pods of the host network are not told: their address
+// is the node's, which names no ports. A name with number 0 is ignored.
 type Pod struct {
 	Identity   identity.NumericIdentity // who, not the prefix identity
 	NamedPorts types.NamedPorts

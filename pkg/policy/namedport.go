@@ -42,6 +42,8 @@ func (x *Index) applyPods(e Events, names map[types.NamedPort]bool) {
 	}
 	for a, p := range e.Pods {
 		a = a.Unmap()
+		p.NamedPorts = maps.Clone(p.NamedPorts)
+		maps.DeleteFunc(p.NamedPorts, func(_ types.NamedPort, number uint16) bool { return number == 0 })
 		if old, ok := x.pods[a]; ok && old.Identity == p.Identity && maps.Equal(old.NamedPorts, p.NamedPorts) {
 			continue
 		}

@@ -237,9 +237,13 @@ func TestChangesNameEverySelectorWhoseMatchesMoved(t *testing.T) {
 			}
 		}
 		y, ch := x.Apply(policy.Events{Removed: gone, Added: added})
+		fresh := policy.NewIndex(y.Identities())
 		for _, p := range peers {
 			before, wild := x.Matches(p)
 			after, _ := y.Matches(p)
+			if scanned, _ := fresh.Matches(p); !slices.Equal(after, scanned) {
+				t.Fatalf("%s: kept up to date %v, from scratch %v", policy.PeerKey(p), after, scanned)
+			}
 			d := ch.Selectors[policy.PeerKey(p)]
 			if wild && len(d.Added)+len(d.Removed) > 0 {
 				t.Fatalf("a wildcard was enumerated: %v", d)

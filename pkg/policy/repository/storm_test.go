@@ -51,8 +51,19 @@ type fakeEndpoint struct {
 
 	mu   sync.Mutex
 	cond *sync.Cond
+	told uint64 // highest revision that concerned it
 	held Resolved
 	err  error
+}
+
+// await returns when the endpoint holds an answer for the revision, or for all
+// that it was told of.
+func (e *fakeEndpoint) await(revision uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.held.Revision < max(revision, e.told) && e.err == nil {
+		e.cond.Wait()
+	}
 }
 
 func (e *fakeEndpoint) run() {
@@ -79,6 +90,9 @@ func (m fakeManager) PolicyChanged(affected func(labels.LabelArray) bool, revisi
 			continue
 		}
 		hit = append(hit, e)
+		e.mu.Lock()
+		e.told = max(e.told, revision)
+		e.mu.Unlock()
 		select {
 		case e.kick <- struct{}{}:
 		default: // one is queued already, and will see this change
@@ -86,11 +100,7 @@ func (m fakeManager) PolicyChanged(affected func(labels.LabelArray) bool, revisi
 	}
 	return func(context.Context) {
 		for _, e := range hit {
-			e.mu.Lock()
-			for e.held.Revision < revision && e.err == nil {
-				e.cond.Wait()
-			}
-			e.mu.Unlock()
+			e.await(revision)
 		}
 	}
 }
@@ -164,7 +174,10 @@ func TestEveryEndpointEndsWithThePolicyInForce(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		m.PolicyChanged(func(labels.LabelArray) bool { return false }, 0)(t.Context())
+		for _, e := range m { // policies are told, not awaited
+			e.await(0)
+			e.check(t)
+		}
 		for _, id := range []identity.NumericIdentity{3000, 3001} { // told of these only if nothing was lost before
 			added := identity.IdentityMap{}
 			for p := range 5 {
