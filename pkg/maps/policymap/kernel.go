@@ -26,6 +26,8 @@ type array interface {
 	// refresh puts a new, empty map into each slot by one batch and returns
 	// after a grace period. Also with an error, done are the slots that have one.
 	refresh(slots []uint32) (done []uint32, err error)
+	// empty takes the maps out of slots; one that holds none is passed over.
+	empty(slots []uint32) error
 	close() error
 }
 
@@ -128,6 +130,13 @@ func (a kernelArray) refresh(slots []uint32) ([]uint32, error) {
 		}
 	}
 	return done, fmt.Errorf("put %d empty policy maps into slots: %w", len(slots), err)
+}
+
+func (a kernelArray) empty(slots []uint32) error {
+	if err := bpf.Delete(a.m, slots); err != nil {
+		return fmt.Errorf("take the maps out of %d released policy slots: %w", len(slots), err)
+	}
+	return nil
 }
 
 // kernelContents is the LPM trie of a slot.

@@ -1,6 +1,7 @@
 package policymap
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -40,48 +41,68 @@ func (s *Slots) keepReady() {
 	}
 }
 
+// batch is the work of one refill; its slots are in none of the lists meanwhile.
+type batch struct {
+	dirty   []uint32 // released, get a fresh map and become spares
+	surplus []uint32 // released, lose their map and become vacant
+	vacant  []uint32 // become spares
+}
+
 // refill replaces the maps of released slots by fresh ones and adds vacant
-// slots up to the number of spares, by one batch. Nobody else needs to call
-// it; it returns at once if there is nothing to do.
+// slots up to the number of spares, by one batch; released slots beyond that
+// number give their maps back. Nobody else needs to call it; it returns at once
+// if there is nothing to do.
 func (s *Slots) refill() error {
 	return s.outerLock.Do(func() error {
-		dirty, vacant := s.takeForRefill()
-		if len(dirty)+len(vacant) == 0 {
+		b := s.takeForRefill()
+		fresh := slices.Concat(b.dirty, b.vacant)
+		if len(fresh)+len(b.surplus) == 0 {
 			return nil
 		}
 		var done []uint32
 		var err error
-		if len(dirty) > 0 {
+		if len(b.dirty)+len(b.surplus) > 0 {
 			// A program may have read the old slot number just before the
 			// endpoint was switched and not have looked the slot up yet.
 			if _, err = s.outer.refresh([]uint32{s.scratch()}); err != nil {
 				err = fmt.Errorf("wait for programs that may still use released slots: %w", err)
 			}
 		}
-		if err == nil {
-			done, err = s.outer.refresh(slices.Concat(dirty, vacant))
+		waited := err == nil
+		if waited && len(fresh) > 0 {
+			done, err = s.outer.refresh(fresh)
 		}
-		s.putAfterRefill(dirty, vacant, done)
+		if waited && len(b.surplus) > 0 {
+			if emptyErr := s.outer.empty(b.surplus); emptyErr != nil {
+				err = errors.Join(err, emptyErr)
+			} else {
+				b.vacant = append(b.vacant, b.surplus...)
+				b.surplus = nil
+			}
+		}
+		s.putAfterRefill(b, done)
 		return err
 	})
 }
 
-func (s *Slots) takeForRefill() (dirty, vacant []uint32) {
+func (s *Slots) takeForRefill() (b batch) {
 	_ = s.lock.Do(func() error {
 		if s.closed {
 			return nil
 		}
-		dirty, s.dirty = s.dirty, nil
-		n := min(max(0, s.limits.Spares-len(s.spare)-len(dirty)), len(s.vacant))
-		vacant = slices.Clone(s.vacant[len(s.vacant)-n:])
+		room := max(0, s.limits.Spares-len(s.spare))
+		n := min(room, len(s.dirty))
+		b.dirty, b.surplus, s.dirty = slices.Clone(s.dirty[:n]), slices.Clone(s.dirty[n:]), nil
+		n = min(room-n, len(s.vacant))
+		b.vacant = slices.Clone(s.vacant[len(s.vacant)-n:])
 		s.vacant = s.vacant[:len(s.vacant)-n]
-		s.refilling = len(dirty)+n > 0
+		s.refilling = len(b.dirty)+len(b.surplus)+n > 0
 		return nil
 	})
-	return dirty, vacant
+	return b
 }
 
-func (s *Slots) putAfterRefill(dirty, vacant, done []uint32) {
+func (s *Slots) putAfterRefill(b batch, done []uint32) {
 	_ = s.lock.Do(func() error {
 		s.refilling = false
 		s.spare = append(s.spare, done...)
@@ -89,12 +110,12 @@ func (s *Slots) putAfterRefill(dirty, vacant, done []uint32) {
 		for _, n := range done {
 			isDone[n] = true
 		}
-		for _, n := range dirty {
+		for _, n := range slices.Concat(b.dirty, b.surplus) {
 			if !isDone[n] {
 				s.dirty = append(s.dirty, n)
 			}
 		}
-		for _, n := range vacant {
+		for _, n := range b.vacant {
 			if !isDone[n] {
 				s.vacant = append(s.vacant, n)
 			}
@@ -108,7 +129,7 @@ type Stats struct {
 	Used     int // hold a policy
 	Spare    int // hold an empty map and wait for a policy
 	Released int // wait for a fresh map
-	Free     int // never used
+	Free     int // hold no map
 	Left     int // left by a former agent and not adopted
 	Users    int // endpoints
 	Lines    int // of all policies whose contents are known

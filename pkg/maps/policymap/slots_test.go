@@ -60,6 +60,15 @@ func (a *fakeArray) refresh(slots []uint32) ([]uint32, error) {
 	return slots, nil
 }
 
+func (a *fakeArray) empty(slots []uint32) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range slots {
+		delete(a.slots, n)
+	}
+	return nil
+}
+
 func (a *fakeArray) close() error { return nil }
 
 type fakeContents struct {
@@ -319,6 +328,31 @@ func TestAReleasedSlotIsReplacedOnlyAfterAGracePeriod(t *testing.T) {
 	defer a.mu.Unlock()
 	if len(a.batches) != 2 || a.batches[0][0] != s.scratch() || a.batches[1][0] != n {
 		t.Errorf("batches %v, want the scratch slot and then %d", a.batches, n)
+	}
+}
+
+func TestReleasedSlotsBeyondTheSparesGiveTheirMapsBack(t *testing.T) {
+	a := newFake()
+	s := fakeSlots(t, a, Limits{Slots: 64, Entries: 16, Spares: 4})
+	var used []uint32
+	for id := range uint32(20) {
+		used = append(used, mustAcquire(t, s, fmt.Sprint(id), 1, lines(id+1, 1)))
+	}
+	for id, n := range used {
+		if err := s.Release(n, fmt.Sprint(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.refill(); err != nil {
+		t.Fatal(err)
+	}
+	st := s.Stats()
+	held, _ := a.filled()
+	if st.Used != 0 || st.Released != 0 || st.Spare != 4 || len(held) != 5 { // the scratch slot
+		t.Fatalf("20 policies came and went: %+v, %d maps are held", st, len(held))
+	}
+	for id := range uint32(20) { // and all can be used again
+		mustAcquire(t, s, fmt.Sprint(id), 1, lines(id+1, 1))
 	}
 }
 
