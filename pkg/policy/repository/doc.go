@@ -18,8 +18,10 @@
 //
 //   - One immutable state is replaced as a whole; readers never wait for writers.
 //   - The revision grows with every change that can alter a map state.
-//   - No lock is held while another package is called, but notifyMu, which keeps
-//     the prefixes in order and which no callee may ask for.
+//   - One change at a time is made and told, so that everybody hears revisions in
+//     order. Who is told must not make a change before it has returned. Resolve
+//     waits for nobody.
+//   - An identity goes (UpdateIdentities) after the last subject that has it.
 //   - A rule number is never used for another rule, also not by a later process:
 //     map entries, conntrack entries and events may hold it.
 //

@@ -35,14 +35,19 @@ type Repository struct {
 	mode  types.Mode
 	rules *ruleTable
 
-	current atomic.Pointer[state]
-	mu      sync.Mutex // one change of current at a time
-	cache   cache
+	// changing is held from making a change until everybody has been told, so
+	// that revisions are told in order: an endpoint that a change does not
+	// concern claims its revision, and with it all before.
+	changing  sync.Mutex
+	told      map[netip.Prefix]bool // by changing, as the rest of this block
+	observer  func(map[netip.Prefix]bool)
+	updater   updater
+	unsettled []*announcement
 
-	notifyMu sync.Mutex // one telling of prefixes at a time
-	told     map[netip.Prefix]bool
-	observer func(map[netip.Prefix]bool)
-	updater  updater
+	current atomic.Pointer[state]
+	mu      sync.Mutex // one replacement of current at a time
+	needs   needs      // by mu
+	answers answers
 }
 
 // state is what the repository knows at one moment. Immutable.
@@ -61,20 +66,24 @@ func New(cfg Config) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Repository{log: cfg.Logger, mode: cfg.Mode, rules: rules}
+	r := &Repository{log: cfg.Logger, mode: cfg.Mode, rules: rules, needs: needs{}}
 	r.current.Store(&state{revision: 1, index: policy.NewIndex(identity.ReservedIdentities())})
 	return r, nil
 }
 
 // Observe sets who is told of changes. Call it before the first change.
-func (r *Repository) Observe(u updater) { r.updater = u }
+func (r *Repository) Observe(u updater) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	r.updater = u
+}
 
 // ObservePrefixes sets who is told the prefixes that policies name, now and after
 // every change of them; true: used by a block that matches pods.
 func (r *Repository) ObservePrefixes(f func(map[netip.Prefix]bool)) {
-	r.notifyMu.Lock()
-	r.observer = f
-	r.notifyMu.Unlock()
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	r.observer, r.told = f, nil
 	r.tellPrefixes()
 }
 
@@ -100,16 +109,19 @@ func (r *Repository) ReplaceByResource(resource string, ps []*types.Policy) (rev
 	if resource == "" {
 		return 0, fmt.Errorf("replace policies: the resource has no name")
 	}
-	old, s := r.replace(resource, ps)
-	if s == nil {
-		return r.Revision(), nil
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	old, changed, revision := r.replace(resource, ps)
+	if !changed {
+		return revision, nil
 	}
+	r.log.Debug("Policies replaced", "resource", resource, "policies", len(ps), "revision", revision)
 	r.tellPrefixes()
 	concerned := append(slices.Clone(old), ps...)
 	r.tell(func(a labels.LabelArray) bool {
 		return slices.ContainsFunc(concerned, func(p *types.Policy) bool { return p.Subject.Matches(a) })
-	}, s.revision)
-	return s.revision, nil
+	}, revision)
+	return revision, nil
 }
 
 // DeleteByResource takes the policies of one object out of force.
@@ -117,70 +129,119 @@ func (r *Repository) DeleteByResource(resource string) (revision uint64, err err
 	return r.ReplaceByResource(resource, nil)
 }
 
-// replace makes the next state; nil if nothing changes.
-func (r *Repository) replace(resource string, ps []*types.Policy) (old []*types.Policy, next *state) {
+// replace makes the next state, unless nothing changes.
+func (r *Repository) replace(resource string, ps []*types.Policy) (old []*types.Policy, changed bool, revision uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.current.Load()
-	old = s.byResource[resource]
+	n := *r.current.Load()
+	old = n.byResource[resource]
 	if len(old) == 0 && len(ps) == 0 {
-		return nil, nil
+		return nil, false, n.revision
 	}
-	n := *s
 	n.revision++
 	n.policies++
-	n.byResource = maps.Clone(s.byResource)
+	n.byResource = maps.Clone(n.byResource)
 	if n.byResource == nil {
 		n.byResource = map[string][]*types.Policy{}
 	}
-	if n.byResource[resource] = ps; len(ps) == 0 {
+	if n.byResource[resource] = slices.Clone(ps); len(ps) == 0 {
 		delete(n.byResource, resource)
 	}
 	n.list = nil
-	for _, p := range n.byResource {
-		n.list = append(n.list, p...)
+	for _, key := range slices.Sorted(maps.Keys(n.byResource)) {
+		n.list = append(n.list, n.byResource[key]...)
 	}
 	slices.SortStableFunc(n.list, func(a, b *types.Policy) int { return a.Resource.Compare(b.Resource) })
 	r.current.Store(&n)
-	return old, &n
+	return old, true, n.revision
+}
+
+// announcement is a change of identities that not all endpoints are known to
+// hold yet.
+type announcement struct {
+	added map[identity.NumericIdentity]bool
+	wait  func(context.Context)
 }
 
 // UpdateIdentities tells of identities that appear or go, and returns when the
-// policy maps of all endpoints know. The reserved identities stay.
+// policy maps of all endpoints know. If ctx ends first it returns the reason,
+// and the next call for one of the numbers waits for the rest.
 func (r *Repository) UpdateIdentities(ctx context.Context, added, removed identity.IdentityMap) error {
-	affected, revision := r.apply(policy.Events{Added: added, Removed: removed, Unselect: r.cache.forget(removed)})
-	if affected == nil {
-		return nil
+	awaited := r.announce(added, removed)
+	for _, a := range awaited {
+		a.wait(ctx)
 	}
-	r.tellPrefixes()
-	r.tell(affected, revision)(ctx)
-	return ctx.Err()
+	if err := ctx.Err(); err != nil && len(awaited) > 0 {
+		return fmt.Errorf("waiting until the policy of all endpoints knows of %d new and %d gone identities: %w", len(added), len(removed), err)
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	r.unsettled = slices.DeleteFunc(r.unsettled, func(a *announcement) bool { return slices.Contains(awaited, a) })
+	return nil
+}
+
+// announce makes the change and returns what is to be waited for: that, and
+// what earlier calls about the same numbers have not seen through.
+func (r *Repository) announce(added, removed identity.IdentityMap) (awaited []*announcement) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	for _, a := range r.unsettled {
+		maps.DeleteFunc(a.added, func(id identity.NumericIdentity, _ bool) bool { _, gone := removed[id]; return gone })
+	}
+	r.unsettled = slices.DeleteFunc(r.unsettled, func(a *announcement) bool { return len(a.added) == 0 })
+	for _, a := range r.unsettled {
+		for id := range added {
+			if a.added[id] {
+				awaited = append(awaited, a)
+				break
+			}
+		}
+	}
+	if wait := r.change(policy.Events{Added: added, Removed: removed}); wait != nil {
+		mine := &announcement{added: map[identity.NumericIdentity]bool{}, wait: wait}
+		for id := range added {
+			mine.added[id] = true
+		}
+		r.unsettled, awaited = append(r.unsettled, mine), append(awaited, mine)
+	}
+	return awaited
 }
 
 // UpdatePods tells which pod has an address and what it names its ports. It does
 // not wait for the endpoints.
 func (r *Repository) UpdatePods(put map[netip.Addr]policy.Pod, gone []netip.Addr) {
-	affected, revision := r.apply(policy.Events{Pods: put, GonePods: gone})
-	if affected == nil {
-		return
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	r.change(policy.Events{Pods: put, GonePods: gone})
+}
+
+// change changes the index and tells of it. wait is nil if no map state can differ.
+func (r *Repository) change(e policy.Events) (wait func(context.Context)) {
+	affected, revision := r.apply(e)
+	if affected != nil || len(e.Added)+len(e.Removed) > 0 { // prefixes also depend on selectors that the index does not follow
+		r.tellPrefixes()
 	}
-	r.tellPrefixes()
-	r.tell(affected, revision)
+	if affected == nil {
+		return nil
+	}
+	return r.tell(affected, revision)
 }
 
 // apply changes the index. The revision grows if a map state may differ, and
 // affected says whose; it is nil if none can. It is found out under the lock
-// that dependencies are registered under: whoever registers later has seen the
-// change, whoever did before is found.
+// that needs are registered under: whoever registers later has seen the change,
+// whoever did before is found.
 func (r *Repository) apply(e policy.Events) (affected func(labels.LabelArray) bool, revision uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := *r.current.Load()
+	e.Unselect = r.needs.forget(n.index, e.Removed)
+	r.answers.forget(e.Removed)
 	var changes policy.Changes
 	n.index, changes = n.index.Apply(e)
 	if !changes.Empty() {
 		n.revision++
-		affected = r.cache.affected(changes)
+		affected = r.needs.affected(changes)
 	}
 	r.current.Store(&n)
 	return affected, n.revision
@@ -196,8 +257,6 @@ func (r *Repository) tell(affected func(labels.LabelArray) bool, revision uint64
 // tellPrefixes gives the observer the prefixes of the current state, if they are
 // others than it was told last.
 func (r *Repository) tellPrefixes() {
-	r.notifyMu.Lock()
-	defer r.notifyMu.Unlock()
 	if r.observer == nil {
 		return
 	}
@@ -207,5 +266,5 @@ func (r *Repository) tellPrefixes() {
 		return
 	}
 	r.told = now
-	r.observer(now)
+	r.observer(maps.Clone(now))
 }

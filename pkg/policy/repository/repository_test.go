@@ -2,10 +2,13 @@ package repository
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
@@ -139,7 +142,7 @@ func TestAnOlderComputationDoesNotHideWhatANewerOneDependsOn(t *testing.T) {
 	slow := policy.Resolve(subject, stale.list, r.mode, r.rules.number)
 	replace(t, r, allowFrom("n", "web", "client", 80))
 	resolve(t, r, "web", 1000)
-	require.Nil(t, r.selecting(subjectKey(subject), subject, stale, slow))
+	require.Nil(t, r.selecting(subject, stale, slow))
 	u.affected = nil
 	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("client")}, nil))
 	require.Len(t, u.affected, 1)
@@ -175,18 +178,94 @@ func TestPrefixesAreToldNowAndOnEveryChange(t *testing.T) {
 	require.Empty(t, heard[4])
 }
 
-func TestSelectorsOfForgottenAnswersAreGivenUp(t *testing.T) {
+func TestNothingIsLeftOfSubjectsThatWent(t *testing.T) {
+	r, u := newRepository(t, ""), &told{}
+	r.Observe(u)
+	replace(t, r, allowFrom("n", "web", "client", 80))
+	both := policy.Events{} // two label sets that the same policy selects
+	both.Added = identity.IdentityMap{1000: app("web"), 1001: app("web").With(labels.New(labels.SourceK8s, "version", "2"))}
+	require.NoError(t, r.UpdateIdentities(t.Context(), both.Added, nil))
+	for id, a := range both.Added {
+		_, err := r.Resolve(policy.Subject{Identity: id, Labels: a})
+		require.NoError(t, err)
+	}
+	clients := func(id identity.NumericIdentity) int {
+		u.affected = nil
+		require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{id: app("client")}, nil))
+		return len(u.affected)
+	}
+	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1000: nil}))
+	require.Equal(t, 1, clients(2000), "1001 still depends on the selector")
+	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1001: nil}))
+	require.Zero(t, clients(2001), "nobody does")
+	require.Empty(t, r.needs)
+
+	resolve(t, r, "web", 1000) // too late: it has gone
+	require.Len(t, r.needs, 1)
+	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{2001: nil}))
+	require.Empty(t, r.needs)
+	require.Zero(t, clients(2002))
+}
+
+// A later call for a number whose first call was given up must not say that the
+// policy maps know it.
+func TestANumberThatWasNotAwaitedIsAwaitedByTheNextCall(t *testing.T) {
 	r, u := newRepository(t, ""), &told{}
 	r.Observe(u)
 	replace(t, r, allowFrom("n", "web", "client", 80))
 	resolve(t, r, "web", 1000)
-	resolve(t, r, "web", 1001)
-	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1000: nil}))
-	u.affected = nil
-	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("client")}, nil))
-	require.Len(t, u.affected, 1, "1001 still depends on the selector")
-	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1001: nil}))
-	u.affected = nil
-	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2001: app("client")}, nil))
-	require.Empty(t, u.affected, "nobody does")
+	client, another := identity.IdentityMap{2000: app("client")}, identity.IdentityMap{2001: app("nobody")}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.UpdateIdentities(given, client, nil), context.Canceled)
+	u.waited = 0
+	require.NoError(t, r.UpdateIdentities(t.Context(), another, nil))
+	require.Zero(t, u.waited)
+	require.ErrorIs(t, r.UpdateIdentities(given, client, nil), context.Canceled)
+	require.NoError(t, r.UpdateIdentities(t.Context(), client, nil))
+	require.Equal(t, 2, u.waited)
+	require.NoError(t, r.UpdateIdentities(t.Context(), client, nil))
+	require.Equal(t, 2, u.waited, "it has been awaited")
+
+	require.ErrorIs(t, r.UpdateIdentities(given, identity.IdentityMap{2002: app("client")}, nil), context.Canceled)
+	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{2002: nil}))
+	require.Empty(t, r.unsettled, "what went need not be awaited")
+}
+
+// Changes are told in order: one that does not concern an endpoint lets it claim
+// the revision, and with it every one before.
+func TestChangesAreToldInOrder(t *testing.T) {
+	r, u := newRepository(t, ""), &told{}
+	r.Observe(u)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 50 {
+				_, err := r.ReplaceByResource(fmt.Sprint(i), []*types.Policy{allowFrom(fmt.Sprint(i), "web", "client", 80)})
+				assert.NoError(t, err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, u.revisions, 400)
+	for i, revision := range u.revisions {
+		require.EqualValues(t, i+2, revision)
+	}
+}
+
+func TestOneIdentityWithDifferentNamedPortsIsTwoAnswers(t *testing.T) {
+	r := newRepository(t, "")
+	http := types.NamedPort{Name: "http", Proto: wtypes.ProtoTCP}
+	p := allowFrom("n", "web", "client", 0)
+	p.Rules[0].Ports = []types.Port{{Proto: http.Proto, Name: http.Name}}
+	replace(t, r, p)
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{1000: app("web"), 2000: app("client")}, nil))
+	for _, own := range []uint16{8000, 8080} {
+		answer, err := r.Resolve(policy.Subject{Identity: 1000, Labels: app("web"), NamedPorts: types.NamedPorts{http: own}})
+		require.NoError(t, err)
+		for _, port := range []uint16{8000, 8080} {
+			v := answer.State.Decide(types.Ingress, 2000, 0, http.Proto, port).Verdict
+			require.Equal(t, port == own, v == types.Allow, "the pod that says http=%d, asked at %d", own, port)
+		}
+	}
 }

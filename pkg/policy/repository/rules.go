@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/weirnet/weir/pkg/policy/types"
@@ -17,9 +19,9 @@ const FileName = "rules.json"
 
 const rulesVersion = 1
 
-// maxRules is how many numbers are remembered; the oldest are forgotten first,
-// but never given to another rule.
-const maxRules = 1 << 17
+// maxRules is how many numbers are remembered besides those of answers; the oldest
+// are forgotten first, but never given to another rule.
+const maxRules = 1 << 14
 
 // ruleTable gives every rule a number. A rule is the same while its policy,
 // place in it, file and line are.
@@ -30,7 +32,7 @@ type ruleTable struct {
 	next   types.RuleID
 	byText map[string]types.RuleID
 	refs   map[types.RuleID]types.RuleRef
-	oldest types.RuleID
+	full   int  // more numbers than that are a reason to prune
 	dirty  bool // numbers were given that the file does not hold
 }
 
@@ -50,7 +52,7 @@ type savedRule struct {
 // start without it could give a number to a second rule while the kernel still
 // holds the first.
 func openRules(dir string) (*ruleTable, error) {
-	t := &ruleTable{next: 1, oldest: 1, byText: map[string]types.RuleID{}, refs: map[types.RuleID]types.RuleRef{}}
+	t := &ruleTable{next: 1, full: 2 * maxRules, byText: map[string]types.RuleID{}, refs: map[types.RuleID]types.RuleRef{}}
 	if dir == "" {
 		return t, nil
 	}
@@ -62,19 +64,30 @@ func openRules(dir string) (*ruleTable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the rule numbers: %w", err)
 	}
-	var f rulesFile
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := t.read(text); err != nil {
 		return nil, fmt.Errorf("reading the rule numbers of %s: %w; remove the agent's pins and this file together", t.path, err)
 	}
+	return t, nil
+}
+
+func (t *ruleTable) read(text []byte) error {
+	var f rulesFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return err
+	}
 	if f.Version != rulesVersion {
-		return nil, fmt.Errorf("reading the rule numbers of %s: version %d, this agent knows %d; start the release that wrote it, or remove the agent's pins and this file together", t.path, f.Version, rulesVersion)
+		return fmt.Errorf("version %d, this agent knows %d; start the release that wrote it", f.Version, rulesVersion)
 	}
 	t.next = max(f.Next, 1)
 	for _, r := range f.Rules {
-		t.byText[ruleText(r.Ref)], t.refs[r.ID] = r.ID, r.Ref
+		key := ruleText(r.Ref)
+		if _, twice := t.refs[r.ID]; twice || r.ID == 0 || t.byText[key] != 0 {
+			return fmt.Errorf("number %d is 0, or it or its rule is there twice", r.ID)
+		}
+		t.byText[key], t.refs[r.ID] = r.ID, r.Ref
 		t.next = max(t.next, r.ID+1)
 	}
-	return t, nil
+	return nil
 }
 
 // ruleText tells rules apart.
@@ -91,12 +104,6 @@ func (t *ruleTable) number(r types.RuleRef) types.RuleID {
 	id := t.next
 	t.next++
 	t.byText[key], t.refs[id], t.dirty = id, r, true
-	for ; len(t.refs) > maxRules; t.oldest++ {
-		if old, ok := t.refs[t.oldest]; ok {
-			delete(t.refs, t.oldest)
-			delete(t.byText, ruleText(old))
-		}
-	}
 	return id
 }
 
@@ -108,6 +115,31 @@ func (t *ruleTable) ref(id types.RuleID) (types.RuleRef, bool) {
 	return r, ok
 }
 
+// crowded reports whether it is time to prune.
+func (t *ruleTable) crowded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.refs) > t.full
+}
+
+// prune forgets all rules but those in use and the newest of the others.
+func (t *ruleTable) prune(used map[types.RuleID]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var idle []types.RuleID
+	for id := range t.refs {
+		if !used[id] {
+			idle = append(idle, id)
+		}
+	}
+	slices.Sort(idle)
+	for _, id := range idle[:max(0, len(idle)-maxRules)] {
+		delete(t.byText, ruleText(t.refs[id]))
+		delete(t.refs, id)
+	}
+	t.full = len(t.refs) + maxRules
+}
+
 // flush writes the table if numbers were given since. It is called before the
 // numbers leave the process.
 func (t *ruleTable) flush() error {
@@ -117,20 +149,35 @@ func (t *ruleTable) flush() error {
 		return nil
 	}
 	f := rulesFile{Version: rulesVersion, Next: t.next, Rules: make([]savedRule, 0, len(t.refs))}
-	for id, r := range t.refs {
-		f.Rules = append(f.Rules, savedRule{id, r})
+	for _, id := range slices.Sorted(maps.Keys(t.refs)) {
+		f.Rules = append(f.Rules, savedRule{id, t.refs[id]})
 	}
 	text, err := json.Marshal(f)
 	if err == nil {
-		err = os.WriteFile(t.path+".tmp", text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(t.path+".tmp", t.path)
+		err = replaceFile(t.path, text)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping rule numbers: %w", err)
+		return fmt.Errorf("keeping rule numbers: %w; make room on the state directory's disk, the agent tries again", err)
 	}
 	t.dirty = false
+	return nil
+}
+
+// replaceFile writes under a temporary name, syncs and renames: a crash leaves
+// the old file or the new one.
+func replaceFile(path string, text []byte) error {
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(path+".tmp"))
+	}
 	return nil
 }
 

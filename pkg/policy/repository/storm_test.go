@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
@@ -43,40 +45,61 @@ func allowFrom(name, subject, peer string, port uint16) *types.Policy {
 	}}}
 }
 
-// fakeEndpoint holds the last answer and asks again when it is told to.
+// fakeEndpoint keeps the revisions of its policy as pkg/endpoint does: a change
+// that does not concern it only raises the revision that it answers for.
 type fakeEndpoint struct {
 	subject policy.Subject
 	repo    *Repository
 	kick    chan struct{}
 
-	mu   sync.Mutex
-	cond *sync.Cond
-	told uint64 // highest revision that concerned it
-	held Resolved
-	err  error
-}
-
-// await returns when the endpoint holds an answer for the revision, or for all
-// that it was told of.
-func (e *fakeEndpoint) await(revision uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for e.held.Revision < max(revision, e.told) && e.err == nil {
-		e.cond.Wait()
-	}
+	mu                        sync.Mutex
+	cond                      *sync.Cond
+	state                     policy.MapState
+	revision, next, concerned uint64
+	err                       error
 }
 
 func (e *fakeEndpoint) run() {
 	for range e.kick {
 		answer, err := e.repo.Resolve(e.subject)
 		e.mu.Lock()
-		if err != nil {
-			e.err = err
-		} else if answer.Revision >= e.held.Revision {
-			e.held = answer
+		e.state, e.revision, e.err = answer.State, answer.Revision, errors.Join(e.err, err)
+		e.next = max(e.next, e.revision)
+		if e.revision >= e.concerned {
+			e.revision = e.next
 		}
 		e.cond.Broadcast()
 		e.mu.Unlock()
+	}
+}
+
+// tell reports whether the endpoint has to build.
+func (e *fakeEndpoint) tell(affected func(labels.LabelArray) bool, revision uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.next = max(e.next, revision)
+	if !affected(e.subject.Labels) {
+		if e.revision >= e.concerned {
+			e.revision = e.next
+		}
+		return false
+	}
+	e.concerned = max(e.concerned, revision)
+	if e.revision >= revision {
+		return false
+	}
+	select {
+	case e.kick <- struct{}{}:
+	default: // one is queued already, and will see this change
+	}
+	return true
+}
+
+func (e *fakeEndpoint) await(revision uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.revision < revision && e.err == nil {
+		e.cond.Wait()
 	}
 }
 
@@ -86,16 +109,8 @@ type fakeManager []*fakeEndpoint
 func (m fakeManager) PolicyChanged(affected func(labels.LabelArray) bool, revision uint64) func(context.Context) {
 	var hit []*fakeEndpoint
 	for _, e := range m {
-		if !affected(e.subject.Labels) {
-			continue
-		}
-		hit = append(hit, e)
-		e.mu.Lock()
-		e.told = max(e.told, revision)
-		e.mu.Unlock()
-		select {
-		case e.kick <- struct{}{}:
-		default: // one is queued already, and will see this change
+		if e.tell(affected, revision) {
+			hit = append(hit, e)
 		}
 	}
 	return func(context.Context) {
@@ -104,6 +119,8 @@ func (m fakeManager) PolicyChanged(affected func(labels.LabelArray) bool, revisi
 		}
 	}
 }
+
+func everybody(labels.LabelArray) bool { return true }
 
 func startEndpoints(t *testing.T, r *Repository, subjects ...policy.Subject) fakeManager {
 	var m fakeManager
@@ -115,7 +132,6 @@ func startEndpoints(t *testing.T, r *Repository, subjects ...policy.Subject) fak
 	r.Observe(m)
 	var wg sync.WaitGroup
 	for _, e := range m {
-		e.kick <- struct{}{}
 		wg.Go(e.run)
 	}
 	t.Cleanup(func() {
@@ -124,69 +140,79 @@ func startEndpoints(t *testing.T, r *Repository, subjects ...policy.Subject) fak
 		}
 		wg.Wait()
 	})
-	m.PolicyChanged(func(labels.LabelArray) bool { return true }, r.Revision())(t.Context())
+	m.PolicyChanged(everybody, r.Revision())(t.Context())
 	return m
 }
 
-// check compares what an endpoint holds with what the repository's contents mean now.
+// check waits until the endpoint has done what it was told, and compares what it
+// holds with what the repository's contents mean now.
 func (e *fakeEndpoint) check(t *testing.T) {
 	t.Helper()
+	e.await(e.repo.Revision())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	require.NoError(t, e.err)
+	require.Equal(t, e.repo.Revision(), e.revision)
 	_, policies := e.repo.Policies()
 	want, err := policy.Resolve(e.subject, policies, types.ModeDefault, e.repo.rules.number).MapState(e.repo.Index())
 	require.NoError(t, err)
-	require.True(t, maps.Equal(want, e.held.State), "identity %d holds\n%v, the repository means\n%v", e.subject.Identity, e.held.State, want)
+	require.True(t, maps.Equal(want, e.state), "identity %d holds\n%v, the repository means\n%v", e.subject.Identity, e.state, want)
 }
 
-// Endpoints of one identity resolve at the same time as policies, identities and
-// pods change. In the end each must hold what the repository means: a change
-// that an endpoint is not told of stays wrong for ever.
+// Endpoints resolve while policies, identities and pods change, each from
+// several sides at once. Once everybody has done what it was told, each endpoint
+// must hold what the repository means and claim no more: a change that one is not
+// told of, or told of after a later one, stays wrong for ever.
 func TestEveryEndpointEndsWithThePolicyInForce(t *testing.T) {
-	for round := range 60 {
+	for round := range 100 {
 		r := newRepository(t, "")
-		var subjects []policy.Subject
-		for range 3 {
-			subjects = append(subjects, policy.Subject{Identity: 1000, Labels: app("web")})
-		}
-		m := startEndpoints(t, r, append(subjects, policy.Subject{Identity: 1001, Labels: app("db")})...)
+		web, db := policy.Subject{Identity: 1000, Labels: app("web")}, policy.Subject{Identity: 1001, Labels: app("db")}
+		named := web
+		named.NamedPorts = types.NamedPorts{{Name: "http", Proto: wtypes.ProtoTCP}: 80}
+		require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{1000: app("web"), 1001: app("db")}, nil))
+		m := startEndpoints(t, r, web, web, named, db, db)
 		var wg sync.WaitGroup
-		wg.Go(func() {
-			for i := range 30 {
-				_, err := r.ReplaceByResource("n", []*types.Policy{allowFrom("n", "web", fmt.Sprintf("peer%d", i%5), 80)})
-				require.NoError(t, err)
-			}
-		})
-		wg.Go(func() {
-			for i := range 30 {
-				id := identity.NumericIdentity(2000 + i%10)
-				ids := identity.IdentityMap{id: app(fmt.Sprintf("peer%d", (i+round)%5))}
-				require.NoError(t, r.UpdateIdentities(t.Context(), ids, nil))
-				if i%3 == 0 {
-					require.NoError(t, r.UpdateIdentities(t.Context(), nil, ids))
+		for _, subject := range []string{"web", "db", "web"} {
+			wg.Go(func() {
+				for i := range 20 {
+					_, err := r.ReplaceByResource("of "+subject, []*types.Policy{allowFrom("n", subject, fmt.Sprintf("peer%d", i%5), 80)})
+					assert.NoError(t, err)
 				}
+			})
+		}
+		for from := range identity.NumericIdentity(2) {
+			wg.Go(func() {
+				for i := range 20 {
+					ids := identity.IdentityMap{2000 + 100*from + identity.NumericIdentity(i%10): app(fmt.Sprintf("peer%d", (i+round)%5))}
+					assert.NoError(t, r.UpdateIdentities(t.Context(), ids, nil))
+					if i%3 == 0 {
+						assert.NoError(t, r.UpdateIdentities(t.Context(), nil, ids))
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for i := range 20 {
+				r.UpdatePods(map[netip.Addr]policy.Pod{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}): {Identity: 2000, NamedPorts: named.NamedPorts}}, nil)
 			}
 		})
 		wg.Go(func() {
-			for i := range 30 {
-				r.UpdatePods(map[netip.Addr]policy.Pod{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}): {Identity: 2000}}, nil)
+			for range 20 { // somebody asks why, for subjects that come and go
+				_, err := r.Resolve(policy.Subject{Identity: 2000, Labels: app("peer0")})
+				assert.NoError(t, err)
 			}
 		})
 		wg.Wait()
-		for _, e := range m { // policies are told, not awaited
-			e.await(0)
+		for _, e := range m {
 			e.check(t)
 		}
-		for _, id := range []identity.NumericIdentity{3000, 3001} { // told of these only if nothing was lost before
-			added := identity.IdentityMap{}
-			for p := range 5 {
-				added[id+10*identity.NumericIdentity(p)] = app(fmt.Sprintf("peer%d", p))
-			}
-			require.NoError(t, r.UpdateIdentities(t.Context(), added, nil))
-			for _, e := range m {
-				e.check(t)
-			}
+		added := identity.IdentityMap{}
+		for p := range 5 {
+			added[identity.NumericIdentity(3000+p)] = app(fmt.Sprintf("peer%d", p))
+		}
+		require.NoError(t, r.UpdateIdentities(t.Context(), added, nil))
+		for _, e := range m {
+			e.check(t)
 		}
 	}
 }
