@@ -32,10 +32,14 @@ func newEvents(m *kernelMaps, logger *slog.Logger) *events {
 	return e
 }
 
-// Follow calls emit for every event until ctx ends or emit fails (pkg/api eventSource).
-func (e *events) Follow(ctx context.Context, emit func(gen.Event) error) error {
+// Follow calls subscribed, then emit for every event until ctx ends or one of
+// them fails (pkg/api eventSource).
+func (e *events) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {
 	sub := e.broker.Subscribe(monitor.Filter{}, eventQueue)
 	defer sub.Close()
+	if err := subscribed(); err != nil {
+		return err
+	}
 	for {
 		ev, err := sub.Next(ctx)
 		if err != nil {

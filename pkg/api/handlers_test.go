@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -43,10 +44,20 @@ func (f *fakeIPAM) Allocate(ctx context.Context, r LeaseRequest) (gen.Lease, err
 func (f *fakeIPAM) Release(context.Context, netip.Addr, string) error { return nil }
 func (f *fakeIPAM) Leases(context.Context) gen.IPAMStatus             { return gen.IPAMStatus{} }
 
-// fakeEvents emits what it holds, then waits.
-type fakeEvents struct{ events []gen.Event }
+// fakeEvents emits what it holds, then waits. Before it says that it has
+// subscribed its caller, it calls subscribing if that is set.
+type fakeEvents struct {
+	events      []gen.Event
+	subscribing func()
+}
 
-func (f *fakeEvents) Follow(ctx context.Context, emit func(gen.Event) error) error {
+func (f *fakeEvents) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {
+	if f.subscribing != nil {
+		f.subscribing()
+	}
+	if err := subscribed(); err != nil {
+		return err
+	}
 	for _, e := range f.events {
 		if err := emit(e); err != nil {
 			return err
@@ -199,3 +210,18 @@ func TestRequestedAddressesAreChecked(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// A client that has the header must not miss an event of what it does next.
+func TestMonitorSendsItsHeaderOnceItIsSubscribed(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	early := false
+	source := &fakeEvents{subscribing: func() { early = w.Flushed }}
+	if err := (stream{ctx: ctx, source: source}).VisitGetMonitorResponse(w); err != nil {
+		t.Fatal(err)
+	}
+	if early || !w.Flushed {
+		t.Errorf("header sent before the subscription: %v; sent at all: %v", early, w.Flushed)
+	}
+}

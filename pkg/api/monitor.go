@@ -34,17 +34,18 @@ type stream struct {
 }
 
 // VisitGetMonitorResponse is the generated server's hook. The header goes out
-// first, so that a client knows it is subscribed before anything happens.
+// once the source has subscribed this reader: a client that has it misses nothing
+// of what it does next.
 func (s stream) VisitGetMonitorResponse(w http.ResponseWriter) error {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.WriteHeader(http.StatusOK)
 	conn := http.NewResponseController(w)
-	if err := conn.Flush(); err != nil {
-		return nil // the client left
-	}
 	enc := json.NewEncoder(w)
-	// The status is sent, so a failure can only end the stream.
-	_ = s.source.Follow(s.ctx, func(e gen.Event) error {
+	subscribed := func() error {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		w.WriteHeader(http.StatusOK)
+		return conn.Flush()
+	}
+	// The status is sent, or the client has left: a failure can only end the stream.
+	_ = s.source.Follow(s.ctx, subscribed, func(e gen.Event) error {
 		if !s.filter.match(e) {
 			return nil
 		}

@@ -159,8 +159,9 @@ type NumberedRule struct {
 
 // eventSource gives out the data plane's events.
 type eventSource interface {
-	// Follow calls emit for every event until ctx ends or emit fails, and
-	// returns emit's error. It must not block the readers of other callers; what
-	// this caller misses becomes an event of type lost.
-	Follow(ctx context.Context, emit func(gen.Event) error) error
+	// Follow calls subscribed once no later event can be missed, then emit for
+	// every event until ctx ends or one of the two fails, and returns that error.
+	// It must not block the readers of other callers; what this caller misses
+	// becomes an event of type lost.
+	Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error
 }

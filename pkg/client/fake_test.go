@@ -89,7 +89,10 @@ func (f *fake) Explain(_ context.Context, q api.Question) (api.Explanation, erro
 			Rule: api.NumberedRule{ID: 3, Ref: types.RuleRef{Kind: types.KindDefaultDeny, Isolated: []types.Resource{allow}}}}}, nil
 }
 
-func (f *fake) Follow(ctx context.Context, emit func(gen.Event) error) error {
+func (f *fake) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {
+	if err := subscribed(); err != nil {
+		return err
+	}
 	for _, port := range []uint16{443, 80} {
 		e := gen.Event{Time: now, Type: gen.EventDrop, Verdict: gen.VerdictDeny, Destination: gen.EventPeer{Port: port, Identity: 2}, Rule: api.RuleModel(12, ruleRef)}
 		if err := emit(e); err != nil {
