@@ -2,8 +2,10 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -23,6 +25,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	events  []gen.Event
 	denials map[lab.Flow][]lab.Denial
+	waits   map[lab.Flow]chan struct{}
 	lost    uint64
 }
 
@@ -32,7 +35,7 @@ const eventDelay = 300 * time.Millisecond
 // Follow returns once the agent has subscribed this reader.
 func Follow(ctx context.Context, agent *client.Client) (*Recorder, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	d := &Recorder{cancel: cancel, done: make(chan error, 1), denials: map[lab.Flow][]lab.Denial{}}
+	d := &Recorder{cancel: cancel, done: make(chan error, 1), denials: map[lab.Flow][]lab.Denial{}, waits: map[lab.Flow]chan struct{}{}}
 	started := make(chan struct{})
 	go func() {
 		d.done <- agent.Monitor(ctx, gen.GetMonitorParams{}, func() { close(started) }, d.add)
@@ -64,10 +67,27 @@ func (d *Recorder) add(e gen.Event) error {
 	if e.Rule.Text != "" {
 		denial.Rule = e.Rule.Text
 	}
+	if w := d.waits[flow]; w != nil {
+		close(w)
+		delete(d.waits, flow)
+	}
 	if !slices.Contains(d.denials[flow], denial) {
 		d.denials[flow] = append(d.denials[flow], denial)
 	}
 	return nil
+}
+
+// Denied gives a channel that is closed once an event says that the flow was
+// denied; for lab.ProbeOptions.
+func (d *Recorder) Denied(f lab.Flow) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.waits[f]
+	if w == nil {
+		w = make(chan struct{})
+		d.waits[f] = w
+	}
+	return w
 }
 
 // FlowOf is the 5-tuple of an event; false for a packet that was not IP.
@@ -103,20 +123,55 @@ type Outcome struct {
 // Matrix sends packets for the whole matrix of a lab while following its
 // agent's events.
 func Matrix(ctx context.Context, l *lab.Lab, agent *client.Client, timeout time.Duration) (*Outcome, error) {
-	rec, err := Follow(ctx, agent)
-	if err != nil {
-		return nil, err
-	}
 	targets := l.Targets()
-	results, err := l.Probe(ctx, l.Sources(), targets, lab.ProbeOptions{Timeout: timeout})
-	if err != nil {
-		return nil, err
-	}
-	denials, _, err := rec.Stop()
+	results := l.Matrix(l.Sources(), targets)
+	denials, err := Send(ctx, agent, results, lab.ProbeOptions{Timeout: timeout})
 	if err != nil {
 		return nil, err
 	}
 	return &Outcome{results, denials, lab.Tables(results, targets, denials)}, nil
+}
+
+// Send sends the flows of results and returns what the agent says was denied.
+// One that got neither an answer nor a denial is sent once more with three times
+// the patience: on a busy machine a packet may take longer than a probe waits.
+func Send(ctx context.Context, agent *client.Client, results []lab.Result, opt lab.ProbeOptions) (map[lab.Flow][]lab.Denial, error) {
+	denials, err := sendOnce(ctx, agent, results, opt)
+	if err != nil {
+		return nil, err
+	}
+	var again []lab.Result
+	var places []int
+	for i, r := range results {
+		if lab.Letter(r, denials[r.Flow]) == lab.CellSilent {
+			r.Flow.Src = netip.AddrPortFrom(r.Flow.Src.Addr(), 0)
+			again, places = append(again, r), append(places, i)
+		}
+	}
+	if len(again) == 0 {
+		return denials, nil
+	}
+	opt.Timeout *= 3
+	more, err := sendOnce(ctx, agent, again, opt)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(denials, more)
+	for j, i := range places {
+		results[i] = again[j]
+	}
+	return denials, nil
+}
+
+func sendOnce(ctx context.Context, agent *client.Client, results []lab.Result, opt lab.ProbeOptions) (map[lab.Flow][]lab.Denial, error) {
+	rec, err := Follow(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	opt.Denied = rec.Denied
+	sent := lab.SendProbes(ctx, results, opt)
+	denials, _, err := rec.Stop()
+	return denials, errors.Join(sent, err)
 }
 
 // Write prints the tables and, behind them, every denied cell with its rules.

@@ -4,7 +4,7 @@
 //
 // # What
 //
-// Up builds a lab in a directory, Probe sends packets for the whole matrix,
+// Up builds a lab in a directory, Matrix and SendProbes send packets for every pair,
 // Down takes everything away. The directory is the lab: several run side by
 // side.
 //

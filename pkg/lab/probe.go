@@ -3,14 +3,17 @@ package lab
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/pkg/types"
 )
@@ -61,6 +64,9 @@ type Result struct {
 type ProbeOptions struct {
 	Timeout  time.Duration // of one probe; default 700 ms
 	Parallel int           // probes at the same time; default 48
+	// Denied, if set, gives a channel per flow; once it is closed the probe is
+	// not waited for any longer.
+	Denied func(Flow) <-chan struct{}
 }
 
 // Sources lists the lab's pods, hosts and node.
@@ -94,9 +100,9 @@ func (l *Lab) Targets() []Target {
 	return out
 }
 
-// Probe sends one real exchange from every source to every target that both
-// have a family for, except to itself and between unmanaged ends.
-func (l *Lab) Probe(ctx context.Context, sources []Source, targets []Target, opt ProbeOptions) ([]Result, error) {
+// Matrix lists one exchange from every source to every target that both have a
+// family for, except to itself and between unmanaged ends, to be sent.
+func (l *Lab) Matrix(sources []Source, targets []Target) []Result {
 	managed := map[string]bool{}
 	for _, p := range l.Record.Pods {
 		managed[p.Key()] = true
@@ -113,7 +119,7 @@ func (l *Lab) Probe(ctx context.Context, sources []Source, targets []Target, opt
 			}
 		}
 	}
-	return results, SendProbes(ctx, results, opt)
+	return results
 }
 
 // SendProbes sends the flows of the results and fills in what became of them.
@@ -136,6 +142,18 @@ func SendProbes(ctx context.Context, results []Result, opt ProbeOptions) error {
 		g.Go(func() error {
 			if ctx.Err() != nil {
 				return ctx.Err()
+			}
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if opt.Denied != nil {
+				denied := opt.Denied(r.Flow)
+				go func() {
+					select {
+					case <-denied:
+						cancel()
+					case <-ctx.Done():
+					}
+				}()
 			}
 			r.Err = r.From.Netns.Do(func() error { return exchange(ctx, r.Flow, opt.Timeout) })
 			r.Passed = r.Err == nil
@@ -165,22 +183,27 @@ func (p *ports) next() uint16 {
 	return 20000 + p.last
 }
 
-// exchange sends a random word and wants it back, from the calling thread's namespace.
+// exchange sends a random word and wants it back, from the calling thread's
+// namespace. It ends early with ctx.
 func exchange(ctx context.Context, f Flow, timeout time.Duration) error {
 	if f.Proto == types.ProtoSCTP {
-		return probeSCTP(f.Dst, f.Src.Port(), timeout)
+		return probeSCTP(ctx, f.Dst, f.Src.Port(), timeout)
 	}
 	network, local := "tcp", net.Addr(net.TCPAddrFromAddrPort(f.Src))
 	if f.Proto == types.ProtoUDP {
 		network, local = "udp", net.UDPAddrFromAddrPort(f.Src)
 	}
-	d := net.Dialer{Timeout: timeout, LocalAddr: local}
+	d := net.Dialer{Timeout: timeout, LocalAddr: local, Control: reuseAddr}
 	conn, err := d.DialContext(ctx, network, f.Dst.String())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	if c, ok := conn.(*net.TCPConn); ok {
+		c.SetLinger(0) // a reset at the end, so that the port is free at once
+	}
 	conn.SetDeadline(time.Now().Add(timeout))
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })()
 	var word, back [16]byte
 	rand.Read(word[:])
 	if _, err := conn.Write(word[:]); err != nil {
@@ -193,4 +216,14 @@ func exchange(ctx context.Context, f Flow, timeout time.Duration) error {
 		return fmt.Errorf("%s answered with other bytes", f.Dst)
 	}
 	return nil
+}
+
+// reuseAddr lets a probe use a source port on which an earlier connection to
+// another target is still in TIME_WAIT.
+func reuseAddr(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	})
+	return errors.Join(failed, err)
 }

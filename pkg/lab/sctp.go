@@ -54,7 +54,7 @@ func serveSCTP(ctx context.Context, wg *sync.WaitGroup, ns Netns, ports []Port) 
 
 // probeSCTP sends an INIT from a raw socket in the calling thread's namespace
 // and waits for the INIT ACK.
-func probeSCTP(to netip.AddrPort, from uint16, timeout time.Duration) error {
+func probeSCTP(ctx context.Context, to netip.AddrPort, from uint16, timeout time.Duration) error {
 	network := "ip4:132"
 	if to.Addr().Is6() {
 		network = "ip6:132"
@@ -72,6 +72,7 @@ func probeSCTP(to netip.AddrPort, from uint16, timeout time.Duration) error {
 		return err
 	}
 	conn.SetReadDeadline(time.Now().Add(timeout))
+	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now()) })()
 	buf := make([]byte, 2048)
 	for {
 		n, _, err := conn.ReadFromIP(buf)

@@ -35,6 +35,7 @@ type Box struct {
 	t     testing.TB
 	serve sync.WaitGroup
 	ctx   context.Context
+	close func()
 }
 
 // Start brings a node up and registers its end with the test.
@@ -75,7 +76,7 @@ func Start(t testing.TB, o Options) *Box {
 	b.Agent = client.New(b.Socket(), "test")
 	ctx, cancel := context.WithCancel(context.Background())
 	b.ctx = ctx
-	t.Cleanup(func() {
+	b.close = sync.OnceFunc(func() {
 		cancel()
 		b.serve.Wait()
 		b.Agent.Close()
@@ -86,8 +87,12 @@ func Start(t testing.TB, o Options) *Box {
 			t.Errorf("taking the box down: %v", err)
 		}
 	})
+	t.Cleanup(b.close)
 	return b
 }
+
+// Close takes the box down before the test ends.
+func (b *Box) Close() { b.close() }
 
 // Binary is the path of one of the project's binaries.
 func Binary(t testing.TB, name string) string {
@@ -200,6 +205,20 @@ func (b *Box) Try(from lab.Netns, src netip.Addr, dst netip.Addr, port lab.Port)
 		b.t.Fatal(err)
 	}
 	return r[0].Err
+}
+
+// InForce waits until the agent knows that many policies and every endpoint has
+// realized them.
+func (b *Box) InForce(policies int) {
+	b.t.Helper()
+	b.Eventually(fmt.Sprintf("%d policies in force", policies), func() bool {
+		list, err := b.Agent.Policies(b.t.Context())
+		if err != nil || len(list.Policies) != policies {
+			return false
+		}
+		rev, err := b.Agent.PolicyRevision(b.t.Context())
+		return err == nil && rev.Revision >= list.Revision && rev.Realized >= rev.Revision
+	})
 }
 
 // Eventually waits up to 10 seconds for a condition.
