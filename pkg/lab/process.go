@@ -117,7 +117,8 @@ func (l *Lab) stop(pid *int, binary string, sig unix.Signal) error {
 }
 
 // alive reports whether pid runs the binary and is not a zombie. An empty
-// binary stands for any.
+// binary stands for any. A process that was killed is alive until its last
+// thread ended: until then it holds its files, and with them its locks.
 func alive(pid int, binary string) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -125,7 +126,8 @@ func alive(pid int, binary string) bool {
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	if strings.HasPrefix(rest, "Z") {
-		return false
+		threads, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+		return len(threads) > 1
 	}
 	exe, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
 	return err != nil || binary == "" || filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == filepath.Base(binary)
