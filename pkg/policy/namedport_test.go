@@ -44,7 +44,7 @@ func (c *cluster) egress(t *testing.T, pod int, to string, port uint16) types.Ve
 	return ms.Decide(types.Egress, id, where, wtypes.ProtoTCP, port).Verdict
 }
 
-func TestB05NamedPortIsThatOfEachDestinationPod(t *testing.T) {
+func TestB05_NamedPortIsThatOfEachDestinationPod(t *testing.T) {
 	web := inNamespace("x").With(labels.Requirement{Key: "app", Operator: labels.In, Values: []string{"web"}})
 	for name, peers := range map[string][]types.Peer{
 		"anybody":             nil,
