@@ -32,7 +32,7 @@
 //
 // Inserting into the outer array waits for a grace period (8 to 24 ms), so empty
 // maps are kept ready; a goroutine adds more in batches. Released slots beyond
-// that number give their maps back. No descriptor of a
+// that number give their maps back and share one that stays empty. No descriptor of a
 // slot's map is kept: it is opened by its id while it is written or read.
 //
 // # After a restart

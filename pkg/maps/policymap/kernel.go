@@ -26,7 +26,8 @@ type array interface {
 	// refresh puts a new, empty map into each slot by one batch and returns
 	// after a grace period. Also with an error, done are the slots that have one.
 	refresh(slots []uint32) (done []uint32, err error)
-	// empty takes the maps out of slots; one that holds none is passed over.
+	// empty takes the maps out of slots by one batch: afterwards they share one
+	// empty map, which is never written to.
 	empty(slots []uint32) error
 	close() error
 }
@@ -132,8 +133,19 @@ func (a kernelArray) refresh(slots []uint32) ([]uint32, error) {
 	return done, fmt.Errorf("put %d empty policy maps into slots: %w", len(slots), err)
 }
 
+// empty does not delete: the kernel deletes from an array of maps one by one
+// and waits for a grace period each time.
 func (a kernelArray) empty(slots []uint32) error {
-	if err := bpf.Delete(a.m, slots); err != nil {
+	m, err := bpf.Create(innerSpec())
+	if err != nil {
+		return fmt.Errorf("make an empty policy map: %w", err)
+	}
+	defer m.Close() // the slots hold it
+	fds := make([]uint32, len(slots))
+	for i := range fds {
+		fds[i] = uint32(m.FD())
+	}
+	if err := bpf.Update(a.m, slots, fds); err != nil {
 		return fmt.Errorf("take the maps out of %d released policy slots: %w", len(slots), err)
 	}
 	return nil

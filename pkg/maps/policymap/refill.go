@@ -44,7 +44,7 @@ func (s *Slots) keepReady() {
 // batch is the work of one refill; its slots are in none of the lists meanwhile.
 type batch struct {
 	dirty   []uint32 // released, get a fresh map and become spares
-	surplus []uint32 // released, lose their map and become vacant
+	surplus []uint32 // released, give their map back and become vacant
 	vacant  []uint32 // become spares
 }
 
@@ -129,7 +129,7 @@ type Stats struct {
 	Used     int // hold a policy
 	Spare    int // hold an empty map and wait for a policy
 	Released int // wait for a fresh map
-	Free     int // hold no map
+	Free     int // hold no map of their own
 	Left     int // left by a former agent and not adopted
 	Users    int // endpoints
 	Lines    int // of all policies whose contents are known

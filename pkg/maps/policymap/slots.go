@@ -101,7 +101,7 @@ type Slots struct {
 	byHash    map[contentHash]*slot // of those whose contents are known
 	spare     []uint32              // hold an empty map
 	dirty     []uint32              // released; hold a map with contents
-	vacant    []uint32              // hold no map
+	vacant    []uint32              // hold no map of their own
 	unclaimed map[uint32]bool       // left by a former agent and not adopted yet
 	refilling bool                  // slots are in none of the lists while a batch is under way
 	closed    bool
