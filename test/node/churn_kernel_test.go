@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -32,13 +31,6 @@ func TestB52ChurnOfTwoNodesLeavesNothing(t *testing.T) {
 	boxes := []*box.Box{manyPods(t, filepath.Join(env.BPFRoot, "1")), manyPods(t, filepath.Join(env.BPFRoot, "2"))}
 	before := make([]stock, len(boxes))
 	for i, b := range boxes {
-		warm := prepareAll(t, b, "churn", 1) // the first deletion makes one map that stays
-		for _, verb := range []func(context.Context, *lab.AttachedPod) error{b.Attach, b.Detach} {
-			if err := verb(t.Context(), warm[0]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		removeAll(t, b, warm)
 		before[i] = quiet(t, b)
 		if before[i]["pins"] == 0 || before[i]["open maps"] == 0 || before[i]["endpoints"] != 0 {
 			t.Fatalf("an idle node holds %v", before[i])

@@ -28,6 +28,10 @@ type stock map[string]int
 // counted are the maps whose entries belong to pods, below the pins of maps.
 var counted = []string{"weir_lxc", "weir_ipcache"}
 
+// idlePolicyMaps is how many empty policy maps a node keeps at most: 32 spares,
+// one to wait for a grace period, one that all other slots share.
+const idlePolicyMaps = 34
+
 // take counts now. It returns an error while an agent is not there to be asked.
 func take(t *testing.T, b *box.Box) (stock, error) {
 	t.Helper()
@@ -72,9 +76,11 @@ func take(t *testing.T, b *box.Box) (stock, error) {
 		}
 		s[name] = n
 	}
-	if s["slots"], err = entries(filepath.Join(b.Record.BPFRoot, "maps", "weir_policy")); err != nil {
+	policies, err := innerMaps(filepath.Join(b.Record.BPFRoot, "maps", "weir_policy"))
+	if err != nil {
 		return nil, err
 	}
+	s["policy maps beyond the spares"] = max(0, policies-idlePolicyMaps)
 	dirs, err := filepath.Glob(filepath.Join(b.Dir(), "run", "state", "endpoints", "*"))
 	s["state folders"] = len(dirs)
 	if err != nil {
@@ -152,6 +158,22 @@ func entries(pin string) (n int, err error) {
 		n++
 	}
 	return n, it.Err()
+}
+
+// innerMaps counts the different maps that a pinned array of maps holds.
+func innerMaps(pin string) (int, error) {
+	m, err := ebpf.LoadPinnedMap(pin, &ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	ids := map[uint32]bool{}
+	var key, id uint32
+	it := m.Iterate()
+	for it.Next(&key, &id) {
+		ids[id] = true
+	}
+	return len(ids), it.Err()
 }
 
 // differs lists the counts that are not as before.
