@@ -4,49 +4,62 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/weirnet/weir/pkg/lab"
 )
 
-// adder is a way to attach a pod to a network.
+// ptpPlugin is where Debian's containernetworking-plugins puts the plugin that
+// Weir's ADD is compared with.
+const ptpPlugin = "/usr/lib/cni/ptp"
+
+// adder is a way to attach a pod to a network. Both functions return
+// milliseconds.
 type adder struct {
-	name   string
-	plugin string // path of a CNI plugin; empty: bare, the kernel's own work only
-	config []byte
-	node   lab.Netns
+	name     string
+	add, del func(ctx context.Context, id string, pod lab.Netns) (float64, error)
 }
 
 // measureAdds attaches and detaches pods by Weir, by the ptp plugin and by the
-// bare kernel calls, in turn, each from exec to exit.
+// bare kernel calls, in turn, each plugin from exec to exit.
 func measureAdds(ctx context.Context, o options, r *report) (err error) {
-	n, err := newNode(ctx, o, "adds")
+	var end teardown
+	defer func() { err = errors.Join(err, end.run()) }()
+	n, err := newNode(ctx, o, "adds", "--ipv4-pool=10.99.0.0/16") // one family, as ptp
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if cerr := n.close(); err == nil {
-			err = cerr
-		}
-	}()
-	plain, err := lab.NewNetns(filepath.Join(o.dir, "adds", "plain"))
-	if err != nil {
-		return err
-	}
-	defer plain.Remove()
+	end = append(end, n.close)
 	weir, err := weirConfig(n.Lab)
 	if err != nil {
 		return err
 	}
-	ptp := []byte(`{"cniVersion":"1.0.0","name":"ptp","type":"ptp","ipMasq":false,"ipam":{"type":"host-local","dataDir":"` + o.dir +
-		`/ptp","ranges":[[{"subnet":"10.98.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`)
-	adders := []adder{{"ptp", "/usr/lib/cni/ptp", ptp, plain}, {"weir", n.Record.Plugin, weir, n.Node()}, {"bare", "", nil, plain}}
+	plain, err := lab.NewNetns(filepath.Join(o.dir, "pods", "plain"))
+	if err != nil {
+		return err
+	}
+	end = append(end, plain.Remove)
+	b, err := newBare(o, plain)
+	if err != nil {
+		return err
+	}
+	end = append(end, b.close)
+	ptp, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "ipMasq": false, "ipam": map[string]any{
+		"type": "host-local", "dataDir": filepath.Join(o.dir, "ptp"), "ranges": [][]map[string]string{{{"subnet": "10.98.0.0/16"}}},
+		"routes": []map[string]string{{"dst": "0.0.0.0/0"}},
+	}})
+	if err != nil {
+		return err
+	}
+	adders := []adder{
+		plugin("ptp", ptpPlugin, ptp, plain), plugin("weir", n.Record.Plugin, weir, n.Node()), b.adder(false), b.adder(true),
+	}
 	add, del := map[string][]float64{}, map[string][]float64{}
 	for i := range o.adds {
 		for _, a := range adders {
@@ -56,12 +69,72 @@ func measureAdds(ctx context.Context, o options, r *report) (err error) {
 			}
 			add[a.name], del[a.name] = append(add[a.name], up), append(del[a.name], down)
 		}
+		slices.Reverse(adders)
 	}
-	for _, a := range adders {
-		r.add(line{What: "CNI ADD p50, " + a.name, Value: quantile(add[a.name], 0.5), Unit: "ms", Note: fmt.Sprintf("p99 %.3g ms, DEL p50 %.3g ms, %d pods", quantile(add[a.name], 0.99), quantile(del[a.name], 0.5), o.adds)})
-	}
-	r.add(line{What: "CNI ADD p50", Value: median(add["weir"]) / median(add["ptp"]), Unit: "x", Baseline: "ptp", Aim: 1})
+	reportAdds(add, del, r)
 	return nil
+}
+
+func reportAdds(add, del map[string][]float64, r *report) {
+	for _, verb := range []struct {
+		name string
+		ms   map[string][]float64
+	}{{"ADD", add}, {"DEL", del}} {
+		for _, name := range []string{"ptp", "weir", bareName, bareTCXName} {
+			ms := verb.ms[name]
+			r.add(line{What: fmt.Sprintf("CNI %s p50, %s", verb.name, name), Value: quantile(ms, 0.5), Unit: "ms",
+				Note: fmt.Sprintf("p99 %.3g ms; %s", quantile(ms, 0.99), spread(ms))})
+		}
+	}
+	for _, q := range []struct {
+		name string
+		q    float64
+		aim  float64
+	}{{"p50", 0.5, 1}, {"p99", 0.99, 0}} {
+		r.add(line{What: "weir CNI ADD " + q.name, Value: quantile(add["weir"], q.q) / quantile(add["ptp"], q.q), Unit: "x", Baseline: "ptp", Aim: q.aim})
+	}
+	r.add(line{What: "weir CNI DEL p50", Value: quantile(del["weir"], 0.5) / quantile(del["ptp"], 0.5), Unit: "x", Baseline: "ptp"})
+}
+
+// cycle makes a pod's namespace, attaches and detaches it; milliseconds.
+func (a adder) cycle(ctx context.Context, o options, i int) (add, del float64, err error) {
+	id := fmt.Sprintf("%s-%d", a.name, i)
+	pod, err := lab.NewNetns(filepath.Join(o.dir, "pods", id))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, pod.Remove()) }()
+	if add, err = a.add(ctx, id, pod); err == nil {
+		del, err = a.del(ctx, id, pod)
+	}
+	return add, del, err
+}
+
+// plugin attaches by a CNI plugin that is run in the namespace of a node.
+func plugin(name, path string, config []byte, node lab.Netns) adder {
+	verb := func(verb string) func(context.Context, string, lab.Netns) (float64, error) {
+		return func(ctx context.Context, id string, pod lab.Netns) (ms float64, err error) {
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, path)
+			cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_NETNS="+string(pod), "CNI_IFNAME=eth0",
+				"CNI_PATH="+filepath.Dir(path), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=client")
+			cmd.Stdin = bytes.NewReader(config)
+			var out []byte
+			err = node.Do(func() (err error) {
+				ms, err = timed(func() (err error) {
+					out, err = cmd.CombinedOutput()
+					return err
+				})
+				return err
+			})
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w: %s", verb, err, out)
+			}
+			return ms, nil
+		}
+	}
+	return adder{name, verb("ADD"), verb("DEL")}
 }
 
 // weirConfig is the plugin's entry in the list that the agent wrote.
@@ -79,81 +152,10 @@ func weirConfig(l *lab.Lab) ([]byte, error) {
 		Name       string           `json:"name"`
 		Plugins    []map[string]any `json:"plugins"`
 	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, err
+	if err := json.Unmarshal(text, &list); err != nil || len(list.Plugins) == 0 {
+		return nil, fmt.Errorf("reading %s: it must list a plugin (%v)", files[0], err)
 	}
 	one := list.Plugins[0]
 	one["cniVersion"], one["name"] = list.CNIVersion, list.Name
 	return json.Marshal(one)
-}
-
-// cycle makes a pod's namespace, attaches and detaches it; milliseconds.
-func (a adder) cycle(ctx context.Context, o options, i int) (add, del float64, err error) {
-	id := fmt.Sprintf("%s-%d", a.name, i)
-	pod, err := lab.NewNetns(filepath.Join(o.dir, "adds", id))
-	if err != nil {
-		return 0, 0, err
-	}
-	defer pod.Remove()
-	if add, err = a.timed(ctx, "ADD", id, pod); err == nil {
-		del, err = a.timed(ctx, "DEL", id, pod)
-	}
-	return add, del, err
-}
-
-func (a adder) timed(ctx context.Context, verb, id string, pod lab.Netns) (ms float64, err error) {
-	if a.plugin == "" {
-		return bare(a.node, pod, verb)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, a.plugin)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_NETNS="+string(pod), "CNI_IFNAME=eth0", "CNI_PATH="+filepath.Dir(a.plugin))
-	cmd.Stdin = bytes.NewReader(a.config)
-	var out []byte
-	var took time.Duration
-	err = a.node.Do(func() (err error) {
-		start := time.Now()
-		out, err = cmd.CombinedOutput()
-		took = time.Since(start)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", verb, err, out)
-	}
-	return float64(took.Microseconds()) / 1e3, nil
-}
-
-// bare does what any plugin must: a veth with its peer in the pod, an address,
-// both ends up; without a process, a program or a lease.
-func bare(node, pod lab.Netns, verb string) (ms float64, err error) {
-	start := time.Now()
-	err = node.Do(func() error {
-		if verb == "DEL" {
-			l, err := netlink.LinkByName("bare0")
-			if err != nil {
-				return err
-			}
-			return netlink.LinkDel(l)
-		}
-		fd, err := os.Open(string(pod))
-		if err != nil {
-			return err
-		}
-		defer fd.Close()
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "bare0"
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(fd.Fd()))}); err != nil {
-			return err
-		}
-		l, err := netlink.LinkByName("bare0")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(l)
-	})
-	if err == nil && verb == "ADD" {
-		err = pod.Do(func() error { return configurePod(floorA) })
-	}
-	return float64(time.Since(start).Microseconds()) / 1e3, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -27,31 +28,32 @@ var (
 // floor is two pods on routed veths whose host sides carry a bare program.
 type floor struct {
 	node, a, b lab.Netns
-	object     string
 	links      []link.Link
 	coll       []*ebpf.Collection
-	attached   string
 }
 
-func newFloor(dir, object string) (f *floor, err error) {
-	f = &floor{object: object}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.remove())
-		}
-	}()
+// newFloor builds the pods below dir and attaches the program of that name.
+func newFloor(dir, object, program string) (*floor, error) {
+	f := &floor{}
+	if err := f.build(dir, object, program); err != nil {
+		return nil, errors.Join(fmt.Errorf("building the pods of %s: %w", program, err), f.remove())
+	}
+	return f, nil
+}
+
+func (f *floor) build(dir, object, program string) (err error) {
 	for i, ns := range []*lab.Netns{&f.node, &f.a, &f.b} {
 		if *ns, err = lab.NewNetns(filepath.Join(dir, [...]string{"node", "a", "b"}[i])); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for i, pod := range []lab.Netns{f.a, f.b} {
 		addr := [...]netip.Addr{floorA, floorB}[i]
 		if err := f.wire(pod, hostNames[i], podMACs[i], addr); err != nil {
-			return nil, fmt.Errorf("wiring floor pod %s: %w", addr, err)
+			return fmt.Errorf("wiring pod %s: %w", addr, err)
 		}
 	}
-	return f, nil
+	return f.node.Do(func() error { return f.attach(object, program) })
 }
 
 var hostNames = [2]string{"floora", "floorb"}
@@ -99,70 +101,59 @@ func configurePod(addr netip.Addr) error {
 	)
 }
 
-// attach puts a program on both host sides; the same again does nothing.
-func (f *floor) attach(program string) error {
-	if f.attached == program {
-		return nil
-	}
-	f.detach()
-	err := f.node.Do(func() error {
-		var shared map[string]*ebpf.Map
-		for i := range hostNames {
-			if err := f.attachOne(program, i, &shared); err != nil {
-				return fmt.Errorf("attaching %s: %w", program, err)
+// attach puts a program on both host sides. Both share the maps of the first.
+func (f *floor) attach(object, program string) error {
+	for i := range hostNames {
+		from, err := net.InterfaceByName(hostNames[i])
+		if err != nil {
+			return err
+		}
+		to, err := net.InterfaceByName(hostNames[1-i])
+		if err != nil {
+			return err
+		}
+		spec, err := floorSpec(object, program, i, to.Index)
+		if err != nil {
+			return err
+		}
+		shared := map[string]*ebpf.Map{}
+		if i > 0 {
+			for name := range spec.Maps {
+				if name[0] != '.' { // those hold the constants
+					shared[name] = f.coll[0].Maps[name]
+				}
 			}
 		}
-		return nil
-	})
-	f.attached = program
-	return err
+		coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+		if err != nil {
+			return err
+		}
+		f.coll = append(f.coll, coll)
+		l, err := link.AttachTCX(link.TCXOptions{Interface: from.Index, Program: coll.Programs[program], Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return err
+		}
+		f.links = append(f.links, l)
+	}
+	return fillFloor(f.coll[0])
 }
 
-func (f *floor) attachOne(program string, i int, shared *map[string]*ebpf.Map) error {
-	from, err := net.InterfaceByName(hostNames[i])
+// floorSpec is one program of the object with the constants of pod i, which
+// sends to the interface target.
+func floorSpec(object, program string, i, target int) (*ebpf.CollectionSpec, error) {
+	spec, err := ebpf.LoadCollectionSpec(object)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	to, err := net.InterfaceByName(hostNames[1-i])
-	if err != nil {
-		return err
-	}
-	spec, err := ebpf.LoadCollectionSpec(f.object)
-	if err != nil {
-		return err
-	}
-	for name := range spec.Programs {
-		if name != program {
-			delete(spec.Programs, name)
-		}
-	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != program })
 	for name, value := range map[string]any{
-		"target_ifindex": uint32(to.Index), "dst_mac": [6]byte(podMACs[1-i]), "src_mac": [6]byte(nodeMAC), "src_identity": uint32(1001 + i),
+		"target_ifindex": uint32(target), "dst_mac": [6]byte(podMACs[1-i]), "src_mac": [6]byte(nodeMAC), "src_identity": uint32(1001 + i),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
-			return err
+			return nil, fmt.Errorf("constant %s: %w", name, err)
 		}
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: *shared})
-	if err != nil {
-		return err
-	}
-	f.coll = append(f.coll, coll)
-	if *shared == nil && program == "full_peer" {
-		*shared = map[string]*ebpf.Map{}
-		for _, name := range []string{"eps", "ipcache", "ct", "policy"} {
-			(*shared)[name] = coll.Maps[name]
-		}
-		if err := fillFloor(coll); err != nil {
-			return err
-		}
-	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: from.Index, Program: coll.Programs[program], Attach: ebpf.AttachTCXIngress})
-	if err != nil {
-		return err
-	}
-	f.links = append(f.links, l)
-	return nil
+	return spec, nil
 }
 
 // fillFloor gives full_peer's maps two endpoints and a size that is no toy's.
@@ -178,45 +169,38 @@ func fillFloor(coll *ebpf.Collection) error {
 		Proto, Dir uint8
 	}
 	type prefix struct{ Bits, Addr uint32 }
-	put := func(name string, key, value any, errs *error) {
-		*errs = errors.Join(*errs, coll.Maps[name].Put(key, value))
-	}
 	var errs error
+	put := func(name string, key, value any) { errs = errors.Join(errs, coll.Maps[name].Put(key, value)) }
 	for i, addr := range []netip.Addr{floorA, floorB} {
 		dev, err := net.InterfaceByName(hostNames[i])
 		if err != nil {
 			return err
 		}
 		id, a4 := uint32(1001+i), addr.As4()
-		put("eps", a4[:], endpoint{uint32(dev.Index), id, [6]byte(podMACs[i]), [6]byte(nodeMAC), 0}, &errs)
-		put("ipcache", append([]byte{32, 0, 0, 0}, a4[:]...), id, &errs)
+		put("eps", a4[:], endpoint{uint32(dev.Index), id, [6]byte(podMACs[i]), [6]byte(nodeMAC), 0})
+		put("ipcache", append([]byte{32, 0, 0, 0}, a4[:]...), id)
 		for dir := range uint8(2) {
 			for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-				put("policy", policyKey{id, 0, proto, dir}, uint64(1), &errs)
+				put("policy", policyKey{id, 0, proto, dir}, uint64(1))
 			}
 		}
 	}
 	for i := range uint32(10000) {
-		put("ipcache", prefix{32, i<<8 | 11}, 2000+i, &errs)
+		put("ipcache", prefix{32, i<<8 | 11}, 2000+i)
 	}
 	for i := range uint32(2000) {
-		put("policy", policyKey{3000 + i, 0x5000, unix.IPPROTO_TCP, uint8(i & 1)}, uint64(1), &errs)
+		put("policy", policyKey{3000 + i, 0x5000, unix.IPPROTO_TCP, uint8(i & 1)}, uint64(1))
 	}
 	return errs
 }
 
-func (f *floor) detach() {
+func (f *floor) remove() (err error) {
 	for _, l := range f.links {
-		l.Close()
+		err = errors.Join(err, l.Close())
 	}
 	for _, c := range f.coll {
 		c.Close()
 	}
-	f.links, f.coll, f.attached = nil, nil, ""
-}
-
-func (f *floor) remove() (err error) {
-	f.detach()
 	for _, ns := range []lab.Netns{f.a, f.b, f.node} {
 		if ns != "" {
 			err = errors.Join(err, ns.Remove())

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // options of a run.
@@ -19,18 +22,22 @@ type options struct {
 	bin     string  // the project's binaries
 	out     string  // JSON
 	only    string  // part to measure; empty: all
+	chrt    string  // path of chrt; empty: not there
 }
 
 func main() {
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 9, "interleaved rounds of the packet figures")
-	flag.Float64Var(&o.seconds, "seconds", 1, "seconds of one burst")
+	flag.IntVar(&o.rounds, "rounds", 25, "interleaved rounds of the packet figures")
+	flag.Float64Var(&o.seconds, "seconds", 0.4, "seconds of one burst")
 	flag.IntVar(&o.adds, "adds", 60, "CNI ADDs of each plugin")
 	flag.StringVar(&o.only, "only", "", "measure this part alone: programs, packets or adds")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of weir-agent and weir-cni")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where to save the figures")
 	flag.Parse()
-	if err := run(context.Background(), o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -46,11 +53,12 @@ func run(ctx context.Context, o options) (err error) {
 	if o.dir, err = os.MkdirTemp("", "weir-bench"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(o.dir)
-	if err := buildPrograms(o.dir); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
+	o.chrt, _ = exec.LookPath("chrt") // figures are less steady without
+	if err := buildPrograms(ctx, o.dir); err != nil {
 		return err
 	}
-	var r report
+	r := newReport()
 	for _, part := range []struct {
 		name string
 		run  func(context.Context, options, *report) error
@@ -61,7 +69,7 @@ func run(ctx context.Context, o options) (err error) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, "measuring", part.name)
-		if err := part.run(ctx, o, &r); err != nil {
+		if err := part.run(ctx, o, r); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
@@ -70,13 +78,13 @@ func run(ctx context.Context, o options) (err error) {
 }
 
 // buildPrograms compiles the load generator and the floor programs.
-func buildPrograms(dir string) error {
+func buildPrograms(ctx context.Context, dir string) error {
 	for _, line := range []string{
 		"gcc -O2 -w -o " + dir + "/pp test/bench/load/pp.c",
 		"clang-19 -O2 -g -target bpf -mcpu=v3 -I/usr/include/x86_64-linux-gnu -c test/bench/floor/redir.bpf.c -o " + dir + "/redir.o",
 	} {
 		words := strings.Fields(line)
-		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s (run it from the project's root; make deps installs the compilers)", words[0], err, out)
 		}
 	}

@@ -6,7 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sort"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // line is one figure of the report.
@@ -20,8 +23,20 @@ type line struct {
 	Note     string  `json:"note,omitempty"`
 }
 
+// report is all figures of a run, in the order they were measured.
 type report struct {
-	Lines []line `json:"lines"`
+	Kernel string `json:"kernel"`
+	CPUs   int    `json:"cpus"`
+	Lines  []line `json:"lines"`
+}
+
+// newReport notes what the figures were measured on.
+func newReport() *report {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		release = []byte("unknown")
+	}
+	return &report{Kernel: strings.TrimSpace(string(release)), CPUs: runtime.NumCPU()}
 }
 
 func (r *report) add(l line) { r.Lines = append(r.Lines, l) }
@@ -38,7 +53,8 @@ func (l line) met() bool {
 }
 
 func (r *report) print(w io.Writer) {
-	fmt.Fprintf(w, "%-44s %12s %-4s %-12s %s\n", "what", "figure", "", "aim", "note")
+	const format = "%-40s %12s %-4s %-18s %s"
+	fmt.Fprintf(w, "kernel %s, %d CPUs\n"+format+"\n", r.Kernel, r.CPUs, "what", "figure", "", "aim", "note")
 	for _, l := range r.Lines {
 		aim := "-"
 		if l.Aim != 0 {
@@ -53,10 +69,21 @@ func (r *report) print(w io.Writer) {
 		}
 		note := l.Note
 		if l.Baseline != "" {
-			note = "to " + l.Baseline + " " + note
+			note = strings.TrimSuffix("to "+l.Baseline+"; "+note, "; ")
 		}
-		fmt.Fprintf(w, "%-44s %12.4g %-4s %-12s %s\n", l.What, l.Value, l.Unit, aim, note)
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf(format, l.What, strconv.FormatFloat(l.Value, 'f', places(l.Value), 64), l.Unit, aim, note), " "))
 	}
+}
+
+// places is how many decimals a figure is printed with.
+func places(v float64) int {
+	switch {
+	case v >= 1000:
+		return 0
+	case v >= 0.1:
+		return 3
+	}
+	return 6
 }
 
 func (r *report) save(path string) error {
@@ -73,13 +100,25 @@ func (r *report) save(path string) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// quantile of values, q from 0 to 1; the values are sorted in place.
+// quantile of values, q from 0 (least) to 1 (most); 0 where there are none.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	sort.Float64s(values)
-	return values[min(len(values)-1, int(q*float64(len(values))))]
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-func median(values []float64) float64 { return quantile(append([]float64(nil), values...), 0.5) }
+// ratios divides each of values by the one of base that was measured in the same round.
+func ratios(values, base []float64) []float64 {
+	out := make([]float64, len(values))
+	for i, v := range values {
+		out[i] = v / base[i]
+	}
+	return out
+}
+
+// spread says how far apart the values are: a figure without it says little.
+func spread(values []float64) string {
+	return fmt.Sprintf("half of %d within %.4g to %.4g", len(values), quantile(values, 0.25), quantile(values, 0.75))
+}

@@ -32,7 +32,7 @@ const benchPods = `{apiVersion: v1, kind: Pod, metadata: {namespace: bench, name
 
 // newNode starts a lab without pods and follows its events, so that the figures
 // include a ring that is really drained.
-func newNode(ctx context.Context, o options, name string) (*node, error) {
+func newNode(ctx context.Context, o options, name string, flags ...string) (*node, error) {
 	dir := filepath.Join(o.dir, name)
 	source := filepath.Join(dir, "source")
 	if err := os.MkdirAll(source, 0o755); err != nil {
@@ -44,7 +44,7 @@ func newNode(ctx context.Context, o options, name string) (*node, error) {
 	l, err := lab.Up(ctx, lab.Config{
 		Dir: filepath.Join(dir, "lab"), SourceDir: source, BPFRoot: "/sys/fs/bpf/" + filepath.Base(o.dir) + "-" + name, NodeName: "bench",
 		Agent: filepath.Join(o.bin, "weir-agent"), Plugin: filepath.Join(o.bin, "weir-cni"),
-		AgentFlags: []string{"--ipv4-pool=10.99.0.0/16", "--ipv6-pool=fd00:99::/112"}, Ready: waitReady,
+		AgentFlags: flags, Ready: waitReady,
 	})
 	if err != nil {
 		return nil, err

@@ -119,18 +119,28 @@ func (l *Loader) Close() error {
 	return errors.Join(errs...)
 }
 
+// Fetch finds or compiles the object of a shape and hands nothing to the kernel.
+func (l *Loader) Fetch(ctx context.Context, shape Shape) error {
+	_, err := l.fetch(ctx, shape)
+	return err
+}
+
 // Prepare compiles a shape and loads its bodies, so that the first endpoint
 // does not wait for it.
 func (l *Loader) Prepare(ctx context.Context, shape Shape) error {
-	if err := shape.check(); err != nil {
-		return err
-	}
-	object, err := l.cache.fetchOrCompile(ctx, configuration{Shape: shape})
+	object, err := l.fetch(ctx, shape)
 	if err != nil {
 		return err
 	}
 	_, err = l.loadShape(ctx, shape, object)
 	return err
+}
+
+func (l *Loader) fetch(ctx context.Context, shape Shape) (*object, error) {
+	if err := shape.check(); err != nil {
+		return nil, err
+	}
+	return l.cache.fetchOrCompile(ctx, configuration{Shape: shape})
 }
 
 // Load returns an endpoint's entry programs, ready to be attached. The caller
