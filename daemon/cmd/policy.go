@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
@@ -78,17 +79,26 @@ func (l *late) addressChanged(addr netip.Addr, _, prefix identity.NumericIdentit
 type policies struct {
 	*repository.Repository
 	manager *endpointmanager.Manager
+	ipcache *ipcache.IPCache
+	highest atomic.Uint64 // revision that was in force with its prefixes
 }
 
-// Realized is the lowest revision that an endpoint's policy map holds.
-func (p policies) Realized() uint64 {
+// Realized is the lowest revision that an endpoint's policy map holds. It does
+// not grow while ipcache still writes prefixes: until the kernel has them, an
+// address is not yet what the policies call it. The endpoints are asked first,
+// because they hear of a revision after ipcache has heard of its prefixes.
+func (p *policies) Realized() uint64 {
 	lowest := p.Revision()
 	for _, r := range p.manager.Rows() {
 		if r.State.Alive() {
 			lowest = min(lowest, r.PolicyRevision)
 		}
 	}
-	return lowest
+	if p.ipcache.Synced() {
+		for old := p.highest.Load(); old < lowest && !p.highest.CompareAndSwap(old, lowest); old = p.highest.Load() {
+		}
+	}
+	return min(lowest, p.highest.Load())
 }
 
 // explainer answers "weir why" (pkg/api explainer).

@@ -288,6 +288,13 @@ func (c *IPCache) WaitSynced(ctx context.Context) error {
 	return nil
 }
 
+// Synced reports whether everything asked for so far is in the kernel.
+func (c *IPCache) Synced() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.done >= c.changes
+}
+
 // Problem is the error of the last round; nil if it succeeded.
 func (c *IPCache) Problem() error {
 	c.mu.Lock()

@@ -45,6 +45,15 @@ func TestPolicyHearsFirstOnAddAndLastOnDelete(t *testing.T) {
 	require.Len(t, f.identity.Snapshot(), len(identity.ReservedIdentities()), "every reference was given back")
 }
 
+func TestSyncedOnlyOnceTheKernelHasWhatWasAsked(t *testing.T) {
+	c, _ := start(t)
+	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
+	require.False(t, c.Synced())
+	run(t, c)
+	sync1(t, c)
+	require.True(t, c.Synced())
+}
+
 func TestOutsideAddressIsItsLongestPolicyPrefix(t *testing.T) {
 	c, f := start(t)
 	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("0.0.0.0/0"): true, pfx("203.0.113.0/24"): false, pfx("2001:db8::/32"): false})
