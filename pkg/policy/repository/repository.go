@@ -1,12 +1,14 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -24,8 +26,8 @@ type updater interface {
 
 // Config of a Repository.
 type Config struct {
-	Logger   *slog.Logger
-	StateDir string // of rules.json; empty: rule numbers do not survive a restart
+	Logger   *slog.Logger // nil: nothing is logged
+	StateDir string       // of rules.json; empty: rule numbers do not survive a restart
 	Mode     types.Mode
 }
 
@@ -52,11 +54,11 @@ type Repository struct {
 
 // state is what the repository knows at one moment. Immutable.
 type state struct {
-	revision   uint64
-	policies   uint64 // counts the changes of byResource
-	byResource map[string][]*types.Policy
-	list       []*types.Policy // sorted by resource
-	index      *policy.Index
+	revision uint64
+	policies uint64          // counts the changes of list
+	list     []*types.Policy // sorted by their resource, then key
+	keys     []string        // of list: the resource that each was put under
+	index    *policy.Index
 }
 
 // New reads the rule numbers of earlier processes. The index knows the reserved
@@ -65,6 +67,9 @@ func New(cfg Config) (*Repository, error) {
 	rules, err := openRules(cfg.StateDir)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Repository{log: cfg.Logger, mode: cfg.Mode, rules: rules, needs: needs{}}
 	r.current.Store(&state{revision: 1, index: policy.NewIndex(identity.ReservedIdentities())})
@@ -130,28 +135,30 @@ func (r *Repository) DeleteByResource(resource string) (revision uint64, err err
 }
 
 // replace makes the next state, unless nothing changes.
-func (r *Repository) replace(resource string, ps []*types.Policy) (old []*types.Policy, changed bool, revision uint64) {
+func (r *Repository) replace(key string, ps []*types.Policy) (old []*types.Policy, changed bool, revision uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := *r.current.Load()
-	old = n.byResource[resource]
+	before, keys := n.list, n.keys
+	n.list, n.keys = make([]*types.Policy, 0, len(before)+len(ps)), make([]string, 0, len(before)+len(ps))
+	for i, p := range before {
+		if keys[i] == key {
+			old = append(old, p)
+			continue
+		}
+		n.list, n.keys = append(n.list, p), append(n.keys, keys[i])
+	}
 	if len(old) == 0 && len(ps) == 0 {
 		return nil, false, n.revision
 	}
+	for _, p := range ps { // after its equals, so that policies of one object stay in their order
+		at := sort.Search(len(n.list), func(i int) bool {
+			return cmp.Or(n.list[i].Resource.Compare(p.Resource), cmp.Compare(n.keys[i], key)) > 0
+		})
+		n.list, n.keys = slices.Insert(n.list, at, p), slices.Insert(n.keys, at, key)
+	}
 	n.revision++
 	n.policies++
-	n.byResource = maps.Clone(n.byResource)
-	if n.byResource == nil {
-		n.byResource = map[string][]*types.Policy{}
-	}
-	if n.byResource[resource] = slices.Clone(ps); len(ps) == 0 {
-		delete(n.byResource, resource)
-	}
-	n.list = nil
-	for _, key := range slices.Sorted(maps.Keys(n.byResource)) {
-		n.list = append(n.list, n.byResource[key]...)
-	}
-	slices.SortStableFunc(n.list, func(a, b *types.Policy) int { return a.Resource.Compare(b.Resource) })
 	r.current.Store(&n)
 	return old, true, n.revision
 }

@@ -126,6 +126,7 @@ func TestAnAnswerIsSharedWhileNothingChanged(t *testing.T) {
 	c := resolve(t, r, "web", 1000)
 	require.Equal(t, r.Revision(), c.Revision)
 	require.True(t, maps.Equal(a.State, c.State))
+	require.Same(t, c.Policy, resolve(t, r, "web", 1000).Policy)
 	named, err := r.Resolve(policy.Subject{Identity: 1000, Labels: app("web"), NamedPorts: types.NamedPorts{{Name: "http", Proto: wtypes.ProtoTCP}: 80}})
 	require.NoError(t, err)
 	require.NotSame(t, c.Policy, named.Policy, "other named ports are another subject")
@@ -178,6 +179,42 @@ func TestPrefixesAreToldNowAndOnEveryChange(t *testing.T) {
 	require.Empty(t, heard[4])
 }
 
+// The observer also hears of a prefix that only an identity makes necessary,
+// while no subject of this node follows its selector.
+func TestPrefixesAreToldWhenAnIdentityComesAfterItsPods(t *testing.T) {
+	r := newRepository(t, "")
+	var heard map[netip.Prefix]bool
+	r.ObservePrefixes(func(p map[netip.Prefix]bool) { heard = p })
+	db := selects("db")
+	p := onlyIsolates("n")
+	p.Rules = []types.Rule{{Direction: types.Egress, Verdict: types.Allow, Peers: []types.Peer{{Labels: &db}}, Ports: []types.Port{{Proto: wtypes.ProtoTCP, Name: "http"}}}}
+	replace(t, r, p)
+	pods := map[netip.Addr]policy.Pod{}
+	for i := range 2 {
+		pods[netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})] = policy.Pod{Identity: 3000,
+			NamedPorts: types.NamedPorts{{Name: "http", Proto: wtypes.ProtoTCP}: uint16(8000 + i)}}
+	}
+	r.UpdatePods(pods, nil)
+	require.Empty(t, heard)
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{3000: app("db")}, nil))
+	require.Len(t, heard, 2, "the pods differ, so each needs its own prefix")
+}
+
+func TestTheOrderOfPoliciesDoesNotDependOnThatOfTheirArrival(t *testing.T) {
+	for range 20 {
+		r := newRepository(t, "")
+		for _, key := range []string{"b", "c", "a", "d"} { // one object, from four files
+			p := allowFrom("n", "web", key, 80)
+			_, err := r.ReplaceByResource(key, []*types.Policy{p})
+			require.NoError(t, err)
+		}
+		_, list := r.Policies()
+		for i, key := range []string{"a", "b", "c", "d"} {
+			require.Equal(t, selects(key).Key(), list[i].Rules[0].Peers[0].Labels.Key())
+		}
+	}
+}
+
 func TestNothingIsLeftOfSubjectsThatWent(t *testing.T) {
 	r, u := newRepository(t, ""), &told{}
 	r.Observe(u)
@@ -199,6 +236,7 @@ func TestNothingIsLeftOfSubjectsThatWent(t *testing.T) {
 	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1001: nil}))
 	require.Zero(t, clients(2001), "nobody does")
 	require.Empty(t, r.needs)
+	require.Empty(t, r.answers.byKey)
 
 	resolve(t, r, "web", 1000) // too late: it has gone
 	require.Len(t, r.needs, 1)

@@ -46,11 +46,86 @@ func TestRuleNumbersSurviveARestartAndAreNotUsedTwice(t *testing.T) {
 }
 
 func TestADamagedOrForeignRuleTableIsRefused(t *testing.T) {
-	for name, text := range map[string]string{"cut off": `{"version":1,"ru`, "of a later release": `{"version":2}`} {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o600))
-		_, err := New(Config{StateDir: dir})
-		require.ErrorContains(t, err, "together", name)
+	const rule = `{"Kind":0,"Resource":{"Kind":"NetworkPolicy","Name":"n"},"Section":"ingress"}`
+	for name, text := range map[string]string{
+		"empty": "", "cut off": `{"version":1,"ru`, "of a later release": `{"version":2}`, "of no version": `{}`,
+		"with number 0":        `{"version":1,"next":9,"rules":[{"id":0,"ref":` + rule + `}]}`,
+		"with a number twice":  `{"version":1,"next":9,"rules":[{"id":1,"ref":` + rule + `},{"id":1,"ref":{"Kind":2}}]}`,
+		"with a rule twice":    `{"version":1,"next":9,"rules":[{"id":1,"ref":` + rule + `},{"id":2,"ref":` + rule + `}]}`,
+		"with a negative next": `{"version":1,"next":-1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o600))
+			_, err := New(Config{StateDir: dir})
+			require.ErrorContains(t, err, filepath.Join(dir, FileName))
+			require.ErrorContains(t, err, "remove the agent's pins and this file together")
+			kept, err := os.ReadFile(filepath.Join(dir, FileName))
+			require.NoError(t, err)
+			require.Equal(t, text, string(kept), "it is left for somebody to look at")
+		})
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, FileName), 0o700))
+	_, err := New(Config{StateDir: dir})
+	require.ErrorContains(t, err, "reading the rule numbers")
+}
+
+// The counter is kept apart from the rules: also a number whose rule is
+// forgotten is not given again.
+func TestForgottenNumbersAreNotGivenAgain(t *testing.T) {
+	dir := t.TempDir()
+	table, err := openRules(dir)
+	require.NoError(t, err)
+	ref := func(i int) types.RuleRef {
+		return types.RuleRef{Resource: types.Resource{Kind: "NetworkPolicy", Namespace: "x", Name: "n"}, Section: types.SectionIngress, Index: i}
+	}
+	used := map[types.RuleID]bool{}
+	var last types.RuleID
+	for i := 0; !table.crowded(); i++ {
+		last = table.number(ref(i))
+		used[last] = i < 10 // the oldest are in force
+	}
+	require.EqualValues(t, 2*maxRules+1, last)
+	table.prune(used)
+	require.False(t, table.crowded())
+	require.Len(t, table.refs, maxRules+10)
+	require.Len(t, table.byText, maxRules+10)
+	for _, id := range []types.RuleID{1, 10, last} {
+		_, known := table.ref(id)
+		require.True(t, known, "%d is in force or new", id)
+	}
+	_, known := table.ref(11)
+	require.False(t, known)
+	require.NoError(t, table.flush())
+
+	table, err = openRules(dir)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, table.number(ref(4)))
+	require.Equal(t, last+1, table.number(ref(10)), "the rule that had 11 gets a new number")
+	require.NotContains(t, table.byText, "")
+}
+
+// A rule that answers depend on keeps its number, however many come and go.
+func TestRulesInForceAreNotForgotten(t *testing.T) {
+	r := newRepository(t, "")
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{1000: app("web"), 1001: app("db")}, nil))
+	replace(t, r, allowFrom("old", "db", "client", 80))
+	inForce := ruleIDs(resolve(t, r, "db", 1001).Policy)
+	require.Len(t, inForce, 4, "a rule, two defaults and the local node")
+	many := allowFrom("many", "web", "client", 80)
+	for round := range 5 {
+		many.Rules = make([]types.Rule, maxRules)
+		for i := range many.Rules {
+			many.Rules[i] = types.Rule{Ref: types.RuleRef{Resource: many.Resource, Section: types.SectionIngress, Index: i, Line: 10 + round}, Peers: []types.Peer{}}
+		}
+		replace(t, r, many)
+		answer := resolve(t, r, "web", 1000)
+		for _, id := range append(ruleIDs(answer.Policy), inForce...) {
+			_, known := r.Rule(id)
+			require.True(t, known, "round %d: number %d", round, id)
+		}
+		require.LessOrEqual(t, len(r.rules.refs), 5*maxRules)
 	}
 }
 
@@ -65,4 +140,6 @@ func TestANumberThatCannotBeKeptIsNotGivenOut(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	_, err = r.Resolve(policySubject("web"))
 	require.NoError(t, err)
+	_, err = os.Stat(filepath.Join(dir, FileName))
+	require.NoError(t, err, "what could not be written is written with the next answer")
 }
