@@ -103,7 +103,7 @@ func (r Resource) Compare(o Resource) int {
 type RuleRef struct {
 	Kind     RuleKind
 	Resource Resource   // of KindPolicy
-	Section  string     // one of the Section constants
+	Section  string     // one of the Section constants; of a rule under specs with its place, "specs[0].ingress"
 	Index    int        // position in the section, from 0
 	Line     int        // first line of the rule in Resource.File; 0 unknown
 	Isolated []Resource // of KindDefaultDeny: the policies that isolate, sorted
