@@ -10,7 +10,7 @@
 // the number of the rule, from the event and, for an allow, also from the
 // conntrack entry. It must be what MapState.Decide and oracle.Judge say.
 // TestMutations plants one-line faults in the C and Go code, one at a time, and
-// demands that the comparison fails.
+// demands that the comparison fails; the faults are listed in mutations_test.go.
 //
 // # Neighbours
 //
@@ -22,7 +22,9 @@
 // A world is a function of the seed and its number, so that a printed seed is
 // enough to see a disagreement again. The programs are loaded once; worlds
 // change maps only. What a packet should do is computed from the oracle alone;
-// the map state is compared with the same answer.
+// the map state is compared with the same answer. A mutation never touches the
+// tree: it is compiled over it (go test -overlay), C files too, as they are
+// embedded. When a mutated line changes, its mutation is written anew.
 //
 // # Try it
 //

@@ -1,0 +1,94 @@
+package differential
+
+// mutation is a fault of one line.
+type mutation struct {
+	name string // a subtest's name
+	file string // below the repository
+	old  string // found once in the file; the lines around the fault where one alone is not enough
+	new  string // the same lines with the fault
+	what string // what breaks
+}
+
+var mutations = []mutation{
+	{
+		"precedence", "bpf/lib/policy.h",
+		"\t\tif (entry && (!found || entry->order > best)) {\n\t\t\tbest = entry->order;",
+		"\t\tif (entry && (!found || entry->order < best)) {\n\t\t\tbest = entry->order;",
+		"the weaker of two planes decides",
+	},
+	{
+		"wildcard", "bpf/lib/policy.h",
+		"\tif (identity) {", "\tif (!identity) {",
+		"what holds for anybody is not looked up",
+	},
+	{
+		"prefix-identity", "bpf/lib/policy.h",
+		"if (prefix_identity && prefix_identity != identity) {", "if (prefix_identity && prefix_identity == identity) {",
+		"a block does not match the pods inside it",
+	},
+	{
+		"direction", "bpf/lib/policy.h",
+		"key.direction = direction;", "key.direction = !direction;",
+		"ingress is judged by egress rules and the other way round",
+	},
+	{
+		"reply-port", "bpf/lib/policy.h",
+		"return p->reply ? p->sport : p->dport;", "return p->dport;",
+		"a reply that is judged again is judged by the port of the client",
+	},
+	{
+		"initiator", "bpf/lib/conntrack.h",
+		".flags = side ? CT_INITIATOR_1 : 0,", ".flags = side ? 0 : CT_INITIATOR_1,",
+		"conntrack takes the responder for the initiator",
+	},
+	{
+		"revision", "bpf/lib/conntrack.h",
+		"j->egress_stale = e.egress_revision != egress;", "j->egress_stale = e.egress_revision > egress;",
+		"an open flow is not judged again by a newer egress policy",
+	},
+	{
+		"last-bit", "bpf/lib/identity.h",
+		"key.prefixlen = family == FAMILY_V4 ? 64 : 160;", "key.prefixlen = family == FAMILY_V4 ? 63 : 160;",
+		"an entry for a single IPv4 address is not found",
+	},
+	{
+		"last-port", "pkg/policy/port.go",
+		"for at, end := uint32(first), uint32(last)+1; at < end; {", "for at, end := uint32(first), uint32(last); at < end; {",
+		"the last port of a range is left out",
+	},
+	{
+		"fold", "pkg/policy/mapstate.go",
+		"\t\tif b.outdoneAbove(k, e) {", "\t\tif false && b.outdoneAbove(k, e) {",
+		"a narrow line hides a stronger wide one",
+	},
+	{
+		"deny-class", "pkg/policy/resolve.go",
+		"class = types.ClassDeny", "class = types.ClassRedirect",
+		"an explicit deny is told as a default deny",
+	},
+	{
+		"except", "pkg/policy/index.go",
+		"\t\tif prefixContains(e, p) {", "\t\tif false && prefixContains(e, p) {",
+		"the excepts of a block are ignored",
+	},
+	{
+		"agreed-name", "pkg/policy/namedport.go",
+		"n.agreed = len(n.all) == 1 && givers[name] == len(addrs)", "n.agreed = len(n.all) == 1",
+		"a named port also opens pods that do not give the name",
+	},
+	{
+		"rank", "pkg/endpoint/bpf.go",
+		"uint64(^e.Rank)", "uint64(e.Rank)",
+		"of equally strong rules the last one gives its number",
+	},
+	{
+		"exact-port", "pkg/maps/policymap/record.go",
+		"r.key.PrefixLen = anyPortBits + uint32(k.PortBits)", "r.key.PrefixLen = min(anyPortBits+uint32(k.PortBits), exactPortBits-1)",
+		"a rule for a port also holds for its neighbour",
+	},
+	{
+		"where", "pkg/maps/lxcmap/lxcmap.go",
+		"Identity: i.Identity, PrefixIdentity: i.PrefixIdentity,", "Identity: i.Identity, PrefixIdentity: i.Identity,",
+		"a pod's prefix identity does not reach the kernel",
+	},
+}
