@@ -109,6 +109,7 @@ func TestOrderOfALife(t *testing.T) {
 		k := newKernel()
 		n := newNode(t, k, t.TempDir()).start()
 		e := n.create(1)
+		synctest.Wait() // the last station is left after the state is told
 		require.Equal(t, []string{
 			"load", "slot acquire", "word set", "attach", "conntrack purge", "lxc put", "ipcache publish", "connect",
 		}, k.take())
