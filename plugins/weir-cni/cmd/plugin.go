@@ -72,10 +72,24 @@ func (p *plugin) main() int {
 	if err == nil {
 		return 0
 	}
+	if err.Details == "" {
+		err.Details = nextStep(err.Code)
+	}
 	if e := err.Print(); e != nil {
 		fmt.Fprintln(p.stderr, "weir-cni:", e)
 	}
 	return 1
+}
+
+// nextStep completes what skel says of a call that it refuses before a verb runs.
+func nextStep(code uint) string {
+	switch code {
+	case types.ErrDecodingFailure, types.ErrInvalidNetworkConfig, types.ErrIncompatibleCNIVersion:
+		return "mend the CNI configuration and try again"
+	case types.ErrInvalidEnvironmentVariables:
+		return "set the CNI_ variables as the CNI specification asks; a container runtime does"
+	}
+	return ""
 }
 
 // run is what every verb works with.
