@@ -135,7 +135,7 @@ func recordDiffers(old, new *Row) bool {
 }
 
 // writeRecord replaces the endpoint's record: a reader sees the old or the new
-// one, also after a power cut.
+// one. It is not forced to the disk: a power cut takes the endpoint away as well.
 func writeRecord(stateDir string, rec Record) error {
 	b, err := marshalRecord(rec)
 	if err != nil {
@@ -151,40 +151,16 @@ func writeRecord(stateDir string, rec Record) error {
 	return nil
 }
 
-func replaceFile(dir, temp, name string, b []byte) (err error) {
+func replaceFile(dir, temp, name string, b []byte) error {
 	tmp := filepath.Join(dir, temp)
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp)
-		}
-	}()
-	_, err = f.Write(b)
+	err := os.WriteFile(tmp, b, 0o640)
 	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
+		err = os.Rename(tmp, filepath.Join(dir, name))
 	}
 	if err != nil {
-		return err
+		os.Remove(tmp)
 	}
-	if err = os.Rename(tmp, filepath.Join(dir, name)); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return err
 }
 
 // marshalRecord writes the known fields over the unknown ones.

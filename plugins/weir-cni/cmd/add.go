@@ -76,7 +76,7 @@ func (a *addition) undo(ctx context.Context) {
 
 // attach does the steps.
 func (a *addition) attach(ctx context.Context) (*result, error) {
-	conf, err := a.client.Config(ctx)
+	mtu, err := a.mtu(ctx)
 	if err != nil {
 		return nil, at(regeneration.StationCNIAdd, err)
 	}
@@ -90,10 +90,6 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	lease, addrs, err := a.lease(ctx)
 	if err != nil {
 		return nil, at(regeneration.StationIPAMLease, err)
-	}
-	mtu := a.conf.MTU
-	if mtu == 0 {
-		mtu = conf.Mtu
 	}
 	v := veth{hostName: a.hostName(), podName: a.args.IfName, mtu: mtu}
 	a.onFailure("link", func(ctx context.Context) error { return a.links.remove(ctx, v.hostName) })
@@ -117,6 +113,16 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	}
 	a.log.Debug("endpoint ready", "endpoint", e.ID, "identity", e.Identity.ID)
 	return newResult(a.args.Netns, v, addrs), nil
+}
+
+// mtu is that of the network configuration, in bytes; one that a person wrote
+// without it costs a question to the agent.
+func (a *addition) mtu(ctx context.Context) (int, error) {
+	if a.conf.MTU != 0 {
+		return a.conf.MTU, nil
+	}
+	conf, err := a.client.Config(ctx)
+	return conf.Mtu, err
 }
 
 // clearWay deals with what an earlier ADD of this attachment left. An endpoint
