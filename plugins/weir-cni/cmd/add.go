@@ -87,25 +87,33 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	if before != nil {
 		return before, nil
 	}
-	lease, addrs, err := a.lease(ctx)
-	if err != nil {
-		return nil, at(regeneration.StationIPAMLease, err)
-	}
 	v := veth{hostName: a.hostName(), podName: a.args.IfName, mtu: mtu}
-	a.onFailure("link", func(ctx context.Context) error { return a.links.remove(ctx, v.hostName) })
-	if v, err = a.links.create(ctx, a.netns, v); err == nil {
-		err = a.links.configure(ctx, a.netns, v, addrs)
-	}
+	a.onFailure("link", func(ctx context.Context) error { return a.links.remove(ctx, a.hostName()) })
+	var lease gen.Lease
+	var addrs []netip.Addr
+	err = atOnce(func() (err error) {
+		v, err = a.links.create(ctx, a.netns, v)
+		return at(regeneration.StationLinkBuild, err)
+	}, func() (err error) {
+		lease, addrs, err = a.lease(ctx)
+		return at(regeneration.StationIPAMLease, err)
+	})
 	if err != nil {
-		return nil, at(regeneration.StationLinkBuild, err)
+		return nil, err
 	}
 	a.onFailure("endpoint", func(ctx context.Context) error {
 		_, err := a.client.DeleteContainer(ctx, a.args.ContainerID, a.args.IfName)
 		return err
 	})
-	e, _, err := a.client.PutEndpoint(ctx, a.request(v, lease))
+	var e gen.Endpoint
+	err = atOnce(func() error {
+		return at(regeneration.StationLinkBuild, a.links.configure(ctx, a.netns, v, addrs))
+	}, func() (err error) {
+		e, _, err = a.client.PutEndpoint(ctx, a.request(v, lease))
+		return at(regeneration.StationCNIReply, err)
+	})
 	if err != nil {
-		return nil, at(regeneration.StationCNIReply, err)
+		return nil, err
 	}
 	if e.State != gen.EndpointReady {
 		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeNotReady, "weir endpoint log "+fmt.Sprint(e.ID)+" tells why",
@@ -113,6 +121,19 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	}
 	a.log.Debug("endpoint ready", "endpoint", e.ID, "identity", e.Identity.ID)
 	return newResult(a.args.Netns, v, addrs), nil
+}
+
+// atOnce does two things that do not need each other, the node's work and the
+// agent's. Neither is given up when the other one fails: undo must know what the
+// agent made.
+func atOnce(node, agent func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- node() }()
+	asked := agent()
+	if err := <-done; err != nil {
+		return err
+	}
+	return asked
 }
 
 // mtu is that of the network configuration, in bytes; one that a person wrote

@@ -3,8 +3,9 @@
 //
 // # What
 //
-// ADD leases addresses, builds the link into the pod's namespace and waits
-// until the agent says that the endpoint is ready. DEL is the same backwards.
+// ADD leases addresses while it makes the link, then asks for the endpoint while
+// it configures the pod's end, and returns when the agent says that the endpoint
+// is ready. DEL is the same backwards.
 //
 // # Neighbours
 //
