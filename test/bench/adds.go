@@ -40,7 +40,7 @@ func measureAdds(ctx context.Context, o options, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	plain, err := lab.NewNetns(filepath.Join(o.dir, "pods", "plain"))
+	plain, err := lab.NewNetns(filepath.Join(o.state, "pods", "plain"))
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func measureAdds(ctx context.Context, o options, r *report) (err error) {
 	}
 	end = append(end, b.close)
 	ptp, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "ptp", "type": "ptp", "ipMasq": false, "ipam": map[string]any{
-		"type": "host-local", "dataDir": filepath.Join(o.dir, "ptp"), "ranges": [][]map[string]string{{{"subnet": "10.98.0.0/16"}}},
+		"type": "host-local", "dataDir": filepath.Join(o.state, "ptp"), "ranges": [][]map[string]string{{{"subnet": "10.98.0.0/16"}}},
 		"routes": []map[string]string{{"dst": "0.0.0.0/0"}},
 	}})
 	if err != nil {
@@ -99,7 +99,7 @@ func reportAdds(add, del map[string][]float64, r *report) {
 // cycle makes a pod's namespace, attaches and detaches it; milliseconds.
 func (a adder) cycle(ctx context.Context, o options, i int) (add, del float64, err error) {
 	id := fmt.Sprintf("%s-%d", a.name, i)
-	pod, err := lab.NewNetns(filepath.Join(o.dir, "pods", id))
+	pod, err := lab.NewNetns(filepath.Join(o.state, "pods", id))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -8,13 +8,16 @@
 //
 // # Neighbours
 //
-// It drives pkg/lab and the loader; load/pp.c makes the load, floor/ holds the
-// bare programs.
+// It drives pkg/lab, a loader of its own and the ptp plugin; load/pp.c makes the
+// load, floor/ holds the bare programs.
 //
 // # Rules
 //
 // Speed is a ratio to min_peer (MAC rewrite and bpf_redirect_peer) measured in
-// the same run. A missed aim is printed, not hidden; it is no failure.
+// the same run; the median of many short rounds, because a shared machine is
+// slow at times. A missed aim is printed, not hidden; it is no failure. What the
+// agent and ptp's host-local keep is in memory, as /var/run is on a node.
+// Everything is made inside namespaces and taken away, also on an interrupt.
 //
 // # Try it
 //

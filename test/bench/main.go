@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // options of a run.
@@ -18,7 +20,8 @@ type options struct {
 	rounds  int     // interleaved rounds of the packet figures
 	seconds float64 // of one burst
 	adds    int     // CNI ADDs of each plugin
-	dir     string  // scratch directory
+	dir     string  // scratch directory for programs
+	state   string  // scratch directory for what nodes keep
 	bin     string  // the project's binaries
 	out     string  // JSON
 	only    string  // part to measure; empty: all
@@ -27,8 +30,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 25, "interleaved rounds of the packet figures")
-	flag.Float64Var(&o.seconds, "seconds", 0.4, "seconds of one burst")
+	flag.IntVar(&o.rounds, "rounds", 50, "interleaved rounds of the packet figures")
+	flag.Float64Var(&o.seconds, "seconds", 0.2, "seconds of one burst")
 	flag.IntVar(&o.adds, "adds", 60, "CNI ADDs of each plugin")
 	flag.StringVar(&o.only, "only", "", "measure this part alone: programs, packets or adds")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of weir-agent and weir-cni")
@@ -54,6 +57,10 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.dir)) }()
+	if o.state, err = os.MkdirTemp(tmpfs(), "weir-bench"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(o.state)) }()
 	o.chrt, _ = exec.LookPath("chrt") // figures are less steady without
 	if err := buildPrograms(ctx, o.dir); err != nil {
 		return err
@@ -75,6 +82,16 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	r.print(os.Stdout)
 	return r.save(o.out)
+}
+
+// tmpfs is a directory in memory, as /var/run is on a node, where the agent
+// keeps its state; empty where there is none.
+func tmpfs() string {
+	var st unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &st); err != nil || st.Type != unix.TMPFS_MAGIC {
+		return ""
+	}
+	return "/dev/shm"
 }
 
 // buildPrograms compiles the load generator and the floor programs.

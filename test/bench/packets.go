@@ -161,7 +161,7 @@ func (t teardown) run() (err error) {
 func makeBeds(ctx context.Context, o options, r *report) (beds []bed, end teardown, err error) {
 	var servers []lab.Netns
 	for _, program := range []string{baseline, "full_peer"} {
-		f, err := newFloor(filepath.Join(o.dir, program), filepath.Join(o.dir, "redir.o"), program)
+		f, err := newFloor(filepath.Join(o.state, program), filepath.Join(o.dir, "redir.o"), program)
 		if err != nil {
 			return nil, end, err
 		}

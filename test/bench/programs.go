@@ -77,7 +77,7 @@ func timeLoader(ctx context.Context, o options, cfg loader.Config, r *report) er
 	var miss, hit, load []float64
 	var l *loader.Loader
 	for i := range misses {
-		cfg.StateDir = filepath.Join(o.dir, "loader", fmt.Sprint(i))
+		cfg.StateDir = filepath.Join(o.state, "loader", fmt.Sprint(i))
 		fresh, err := loader.New(cfg)
 		if err != nil {
 			return err

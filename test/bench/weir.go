@@ -33,7 +33,7 @@ const benchPods = `{apiVersion: v1, kind: Pod, metadata: {namespace: bench, name
 // newNode starts a lab without pods and follows its events, so that the figures
 // include a ring that is really drained.
 func newNode(ctx context.Context, o options, name string, flags ...string) (*node, error) {
-	dir := filepath.Join(o.dir, name)
+	dir := filepath.Join(o.state, name)
 	source := filepath.Join(dir, "source")
 	if err := os.MkdirAll(source, 0o755); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func newNode(ctx context.Context, o options, name string, flags ...string) (*nod
 		return nil, err
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Dir: filepath.Join(dir, "lab"), SourceDir: source, BPFRoot: "/sys/fs/bpf/" + filepath.Base(o.dir) + "-" + name, NodeName: "bench",
+		Dir: filepath.Join(dir, "lab"), SourceDir: source, BPFRoot: "/sys/fs/bpf/" + filepath.Base(o.state) + "-" + name, NodeName: "bench",
 		Agent: filepath.Join(o.bin, "weir-agent"), Plugin: filepath.Join(o.bin, "weir-cni"),
 		AgentFlags: flags, Ready: waitReady,
 	})
