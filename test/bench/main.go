@@ -50,9 +50,6 @@ func run(ctx context.Context, o options) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("it needs root: it makes network namespaces and loads programs")
 	}
-	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return err
-	}
 	if o.dir, err = os.MkdirTemp("", "weir-bench"); err != nil {
 		return err
 	}
@@ -62,7 +59,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.state)) }()
 	o.chrt, _ = exec.LookPath("chrt") // figures are less steady without
-	if err := buildPrograms(ctx, o.dir); err != nil {
+	if err := errors.Join(buildPrograms(ctx, o.dir), install(o.bin, o.dir)); err != nil {
 		return err
 	}
 	r := newReport()
@@ -92,6 +89,21 @@ func tmpfs() string {
 		return ""
 	}
 	return "/dev/shm"
+}
+
+// install copies the binaries, as an installation does: a file as the linker
+// wrote it lies in single pages in memory and starts slower.
+func install(from, to string) error {
+	for _, name := range []string{"weir-agent", "weir-cni"} {
+		binary, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return fmt.Errorf("%w; build it with: make build", err)
+		}
+		if err := os.WriteFile(filepath.Join(to, name), binary, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // buildPrograms compiles the load generator and the floor programs.

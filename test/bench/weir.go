@@ -43,7 +43,7 @@ func newNode(ctx context.Context, o options, name string, flags ...string) (*nod
 	}
 	l, err := lab.Up(ctx, lab.Config{
 		Dir: filepath.Join(dir, "lab"), SourceDir: source, BPFRoot: "/sys/fs/bpf/" + filepath.Base(o.state) + "-" + name, NodeName: "bench",
-		Agent: filepath.Join(o.bin, "weir-agent"), Plugin: filepath.Join(o.bin, "weir-cni"),
+		Agent: filepath.Join(o.dir, "weir-agent"), Plugin: filepath.Join(o.dir, "weir-cni"),
 		AgentFlags: flags, Ready: waitReady,
 	})
 	if err != nil {
