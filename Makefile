@@ -25,7 +25,7 @@ build: ## compile the binaries into bin/ and the built-in data plane objects
 	@$(GO) run ./pkg/datapath/loader/builtin
 	@mkdir -p $(BIN)
 	@$(GO) build -o $(BIN)/weir-agent ./daemon
-	@$(GO) build -o $(BIN)/weir-cni ./plugins/weir-cni
+	@CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o $(BIN)/weir-cni ./plugins/weir-cni
 	@$(GO) build -o $(BIN)/weir ./cli
 
 demo: deps build ## bring examples/shop up, print its truth table from real packets, explain two verdicts (root)
