@@ -151,6 +151,9 @@ func Send(ctx context.Context, agent *client.Client, results []lab.Result, opt l
 	if len(again) == 0 {
 		return denials, nil
 	}
+	if opt.Timeout == 0 {
+		opt.Timeout = lab.DefaultProbeTimeout
+	}
 	opt.Timeout *= 3
 	more, err := sendOnce(ctx, agent, again, opt)
 	if err != nil {

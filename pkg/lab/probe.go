@@ -60,9 +60,12 @@ type Result struct {
 	Err    error // why it did not pass, or what could not be tried
 }
 
+// DefaultProbeTimeout is how long one probe waits where the caller does not say.
+const DefaultProbeTimeout = 700 * time.Millisecond
+
 // ProbeOptions bounds the probing.
 type ProbeOptions struct {
-	Timeout  time.Duration // of one probe; default 700 ms
+	Timeout  time.Duration // of one probe; default DefaultProbeTimeout
 	Parallel int           // probes at the same time; default 48
 	// Denied, if set, gives a channel per flow; once it is closed the probe is
 	// not waited for any longer.
@@ -126,7 +129,7 @@ func (l *Lab) Matrix(sources []Source, targets []Target) []Result {
 // A source port of 0 is replaced by one that no other probe of the call uses.
 func SendProbes(ctx context.Context, results []Result, opt ProbeOptions) error {
 	if opt.Timeout == 0 {
-		opt.Timeout = 700 * time.Millisecond
+		opt.Timeout = DefaultProbeTimeout
 	}
 	if opt.Parallel == 0 {
 		opt.Parallel = 48
