@@ -101,7 +101,8 @@ func (a *app) labUp(ctx context.Context, o *labOptions, folder string) (*lab.Lab
 		return nil, err
 	}
 	cfg := lab.Config{
-		Dir: o.dir, SourceDir: folder, NodeName: labNode, Ready: ready(ctx),
+		Dir: o.dir, SourceDir: folder, NodeName: labNode,
+		Ready:   func(socket string) error { return client.WaitReady(ctx, socket, version.String()) },
 		BPFRoot: filepath.Join(o.bpffs, "weir-lab"+strings.ReplaceAll(o.dir, "/", "-")),
 	}
 	cfg.NodeAddrs = []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd00:77::1")} // of the pools below
@@ -193,30 +194,6 @@ func labHosts(path string) ([]lab.Host, error) {
 		hosts = append(hosts, host)
 	}
 	return hosts, nil
-}
-
-// ready waits up to 30 seconds until the agent behind a socket takes requests.
-func ready(ctx context.Context) func(socket string) error {
-	return func(socket string) error {
-		c := client.New(socket, version.String(), client.WithTimeout(2*time.Second))
-		defer c.Close()
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-		for {
-			s, err := c.Status(ctx)
-			if err == nil && s.Ready {
-				return nil
-			}
-			if err == nil {
-				err = errors.New(s.Summary)
-			}
-			select {
-			case <-ctx.Done():
-				return err
-			case <-time.After(30 * time.Millisecond):
-			}
-		}
-	}
 }
 
 // labExec runs a command in a namespace of the lab with this process's terminal.

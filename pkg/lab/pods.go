@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -125,6 +126,24 @@ func (l *Lab) plugin(a *AttachedPod, fn func(*libcni.CNIConfig, *libcni.NetworkC
 		rt.CapabilityArgs = map[string]any{"ips": ips}
 	}
 	return l.Node().Do(func() error { return fn(cni, list, rt) })
+}
+
+// PluginConfig is the plugin's own configuration, as a runtime gives it on the
+// standard input (CNI spec 1.1, section 1): the plugin's entry in the agent's
+// list with the list's name and version 1.0.0.
+func (l *Lab) PluginConfig() ([]byte, error) {
+	list, err := l.conflist()
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Plugins) == 0 {
+		return nil, errors.New("the agent's CNI configuration lists no plugin")
+	}
+	one, err := libcni.InjectConf(list.Plugins[0], map[string]any{"name": list.Name, "cniVersion": "1.0.0"})
+	if err != nil {
+		return nil, fmt.Errorf("reading the agent's CNI configuration: %w", err)
+	}
+	return one.Bytes, nil
 }
 
 // conflist reads what the agent wrote when it became ready, and keeps a copy

@@ -36,7 +36,7 @@ func measureAdds(ctx context.Context, o options, r *report) (err error) {
 		return err
 	}
 	end = append(end, n.close)
-	weir, err := weirConfig(n.Lab)
+	weir, err := n.PluginConfig()
 	if err != nil {
 		return err
 	}
@@ -135,27 +135,4 @@ func plugin(name, path string, config []byte, node lab.Netns) adder {
 		}
 	}
 	return adder{name, verb("ADD"), verb("DEL")}
-}
-
-// weirConfig is the plugin's entry in the list that the agent wrote.
-func weirConfig(l *lab.Lab) ([]byte, error) {
-	files, err := filepath.Glob(filepath.Join(l.Dir(), "cni", "*.conflist"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("the agent wrote no CNI configuration (%v)", err)
-	}
-	text, err := os.ReadFile(files[0])
-	if err != nil {
-		return nil, err
-	}
-	var list struct {
-		CNIVersion string           `json:"cniVersion"`
-		Name       string           `json:"name"`
-		Plugins    []map[string]any `json:"plugins"`
-	}
-	if err := json.Unmarshal(text, &list); err != nil || len(list.Plugins) == 0 {
-		return nil, fmt.Errorf("reading %s: it must list a plugin (%v)", files[0], err)
-	}
-	one := list.Plugins[0]
-	one["cniVersion"], one["name"] = list.CNIVersion, list.Name
-	return json.Marshal(one)
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/client"
@@ -44,7 +43,8 @@ func newNode(ctx context.Context, o options, name string, flags ...string) (*nod
 	l, err := lab.Up(ctx, lab.Config{
 		Dir: filepath.Join(dir, "lab"), SourceDir: source, BPFRoot: "/sys/fs/bpf/" + filepath.Base(o.state) + "-" + name, NodeName: "bench",
 		Agent: filepath.Join(o.dir, "weir-agent"), Plugin: filepath.Join(o.dir, "weir-cni"),
-		AgentFlags: flags, Ready: waitReady,
+		AgentFlags: flags,
+		Ready:      func(socket string) error { return client.WaitReady(ctx, socket, "bench") },
 	})
 	if err != nil {
 		return nil, err
@@ -62,20 +62,6 @@ func (n *node) close() error {
 	err := <-n.done
 	n.agent.Close()
 	return errors.Join(err, n.Down(context.Background()))
-}
-
-func waitReady(socket string) error {
-	c := client.New(socket, "bench", client.WithTimeout(2*time.Second))
-	defer c.Close()
-	var err error
-	for range 500 {
-		var s gen.Status
-		if s, err = c.Status(context.Background()); err == nil && s.Ready {
-			return nil
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return fmt.Errorf("the agent is not ready: %v", err)
 }
 
 // measureMemory reports the process and, apart from it, the maps.

@@ -2,7 +2,6 @@ package box
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -106,26 +105,7 @@ func Binary(t testing.TB, name string) string {
 }
 
 // WaitReady waits up to 30 seconds until the agent behind a socket is ready.
-func WaitReady(socket string) error {
-	c := client.New(socket, "test", client.WithTimeout(2*time.Second))
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	for {
-		s, err := c.Status(ctx)
-		if err == nil && s.Ready {
-			return nil
-		}
-		if err == nil {
-			err = errors.New(s.Summary)
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
+func WaitReady(socket string) error { return client.WaitReady(context.Background(), socket, "test") }
 
 // Write puts a file into the source folder, whole or not at all.
 func (b *Box) Write(name, text string) {

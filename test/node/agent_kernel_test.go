@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -152,43 +150,12 @@ func TestAKilledAgentLeavesPolicyInForceAndComesBackTheSame(t *testing.T) {
 	})
 }
 
-// plugin runs weir-cni as a runtime does and returns its exit code and output.
-func plugin(t *testing.T, b *box.Box, verb, container, netns string) (int, string) {
-	t.Helper()
-	files, _ := filepath.Glob(filepath.Join(b.Dir(), "cni", "*.conflist"))
-	if len(files) == 0 {
-		files = []string{filepath.Join(b.Dir(), "kept.conflist")}
-	}
-	text, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list struct{ Plugins []map[string]any }
-	if err := json.Unmarshal(text, &list); err != nil {
-		t.Fatal(err)
-	}
-	list.Plugins[0]["cniVersion"], list.Plugins[0]["name"] = "1.0.0", "weir"
-	config, err := json.Marshal(list.Plugins[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), box.Binary(t, "weir-cni"))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+netns, "CNI_IFNAME=eth0", "CNI_PATH=/", "CNI_ARGS=IgnoreUnknown=1")
-	cmd.Stdin = strings.NewReader(string(config))
-	var out []byte
-	err = b.Node().Do(func() (err error) { out, err = cmd.CombinedOutput(); return err })
-	if err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), string(out)
-}
-
 func TestB37DelToleratesWhatIsGone(t *testing.T) {
 	env := testutils.Kernel(t)
 	b, web, client, stranger := trio(t, env)
 	mustDel := func(what, container, netns string) {
 		t.Helper()
-		if code, out := plugin(t, b, "DEL", container, netns); code != 0 {
+		if code, out := run(t, b, pluginCommand(t, b, "DEL", container, netns, "")); code != 0 {
 			t.Errorf("DEL %s: exit code %d: %s", what, code, out)
 		}
 	}

@@ -1,14 +1,12 @@
 package node
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,20 +19,7 @@ import (
 // configuration that the agent wrote. Pod is "namespace/name" or empty.
 func pluginCommand(t *testing.T, b *box.Box, verb, container, netns, pod string) *exec.Cmd {
 	t.Helper()
-	files, _ := filepath.Glob(filepath.Join(b.Dir(), "cni", "*.conflist"))
-	if len(files) == 0 {
-		files = []string{filepath.Join(b.Dir(), "kept.conflist")}
-	}
-	text, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list struct{ Plugins []map[string]any }
-	if err := json.Unmarshal(text, &list); err != nil {
-		t.Fatal(err)
-	}
-	list.Plugins[0]["cniVersion"], list.Plugins[0]["name"] = "1.0.0", "weir"
-	config, err := json.Marshal(list.Plugins[0])
+	config, err := b.PluginConfig()
 	if err != nil {
 		t.Fatal(err)
 	}

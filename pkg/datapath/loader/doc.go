@@ -40,5 +40,5 @@
 // # Try it
 //
 //	go test ./pkg/datapath/loader
-//	go test -run XXX -bench . ./pkg/datapath/loader
+//	go test -run '^$' -bench . ./pkg/datapath/loader
 package loader
