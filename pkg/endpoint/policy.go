@@ -172,7 +172,9 @@ func (e *Endpoint) PolicyChanged(affected func(labels.LabelArray) bool, revision
 	_ = e.Update(func(t *Turn) { // an endpoint that goes away needs no policy
 		r := t.Row
 		r.NextPolicyRevision = max(r.NextPolicyRevision, revision)
-		if hit || r.LabelRevision != before.LabelRevision {
+		// What a built endpoint that is not in sync enforces is of other labels or
+		// an older revision than those that affected was asked about.
+		if hit || r.LabelRevision != before.LabelRevision || r.Built() && !r.InSync() {
 			r.AffectedRevision = max(r.AffectedRevision, revision)
 			if r.PolicyRevision < revision || !r.Built() {
 				build = true

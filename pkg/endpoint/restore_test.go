@@ -155,12 +155,12 @@ func TestAFailedWriteIsReportedAndRetried(t *testing.T) {
 	defer e.Close()
 	// A directory in the place of the temporary file makes every write fail.
 	block := filepath.Join(recordDir(s.cfg.StateDir, 3), recordTemp)
-	require.NoError(t, os.Mkdir(block, 0o750))
+	require.NoError(t, os.MkdirAll(filepath.Join(block, "full"), 0o750)) // not empty, so that it stays
 	require.NoError(t, e.Update(func(t *Turn) { t.Row.InfoLabels = app("x") }))
 	require.NoError(t, e.Update(func(*Turn) {}))
 	log := e.StatusLog()
 	require.Contains(t, log[len(log)-1].Message, "record not written")
-	require.NoError(t, os.Remove(block))
+	require.NoError(t, os.RemoveAll(block))
 	require.NoError(t, e.Update(func(*Turn) {})) // a turn retries too
 	require.NoError(t, e.Update(func(*Turn) {}))
 	recs, _, err := ReadAll(s.cfg.StateDir)

@@ -46,12 +46,18 @@ func outerSpec(slots uint32) *ebpf.MapSpec {
 
 // kernelArray is weir_policy itself.
 type kernelArray struct {
-	m *ebpf.Map
+	m      *ebpf.Map
+	shared *ebpf.Map // that all slots without a map of their own hold; nil until the first
 }
 
-func (a kernelArray) close() error { return a.m.Close() }
+func (a *kernelArray) close() error {
+	if a.shared != nil {
+		a.shared.Close()
+	}
+	return a.m.Close()
+}
 
-func (a kernelArray) filled() ([]uint32, error) {
+func (a *kernelArray) filled() ([]uint32, error) {
 	var slots []uint32
 	for slot := range a.m.MaxEntries() {
 		id, err := a.id(slot)
@@ -66,7 +72,7 @@ func (a kernelArray) filled() ([]uint32, error) {
 }
 
 // id is the kernel's id of a slot's map; 0 if there is none.
-func (a kernelArray) id(slot uint32) (ebpf.MapID, error) {
+func (a *kernelArray) id(slot uint32) (ebpf.MapID, error) {
 	var id ebpf.MapID
 	err := a.m.Lookup(slot, &id)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -78,7 +84,7 @@ func (a kernelArray) id(slot uint32) (ebpf.MapID, error) {
 	return id, nil
 }
 
-func (a kernelArray) open(slot uint32) (contents, error) {
+func (a *kernelArray) open(slot uint32) (contents, error) {
 	id, err := a.id(slot)
 	if err != nil {
 		return nil, err
@@ -98,7 +104,7 @@ func (a kernelArray) open(slot uint32) (contents, error) {
 	return kernelContents{m}, nil
 }
 
-func (a kernelArray) refresh(slots []uint32) ([]uint32, error) {
+func (a *kernelArray) refresh(slots []uint32) ([]uint32, error) {
 	fresh := make([]*ebpf.Map, 0, len(slots))
 	defer func() {
 		for _, m := range fresh {
@@ -135,15 +141,17 @@ func (a kernelArray) refresh(slots []uint32) ([]uint32, error) {
 
 // empty does not delete: the kernel deletes from an array of maps one by one
 // and waits for a grace period each time.
-func (a kernelArray) empty(slots []uint32) error {
-	m, err := bpf.Create(innerSpec())
-	if err != nil {
-		return fmt.Errorf("make an empty policy map: %w", err)
+func (a *kernelArray) empty(slots []uint32) error {
+	if a.shared == nil {
+		m, err := bpf.Create(innerSpec())
+		if err != nil {
+			return fmt.Errorf("make an empty policy map: %w", err)
+		}
+		a.shared = m
 	}
-	defer m.Close() // the slots hold it
 	fds := make([]uint32, len(slots))
 	for i := range fds {
-		fds[i] = uint32(m.FD())
+		fds[i] = uint32(a.shared.FD())
 	}
 	if err := bpf.Update(a.m, slots, fds); err != nil {
 		return fmt.Errorf("take the maps out of %d released policy slots: %w", len(slots), err)

@@ -249,7 +249,7 @@ func TestTheKernelKeepsNoMoreEmptyMapsThanSpares(t *testing.T) {
 		}
 		maps := map[ebpf.MapID]bool{}
 		for n := range uint32(128) {
-			id, err := s.outer.(kernelArray).id(n)
+			id, err := s.outer.(*kernelArray).id(n)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -84,7 +84,7 @@ func dump(outer array, number uint32) (map[Key]Entry, error) {
 
 // Reader reads the policies beside the agent that owns them.
 type Reader struct {
-	outer kernelArray
+	outer *kernelArray
 }
 
 // OpenReader opens the pinned array; the error wraps os.ErrNotExist if there is none.
@@ -93,7 +93,7 @@ func OpenReader(root bpf.Root) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{kernelArray{m}}, nil
+	return &Reader{&kernelArray{m: m}}, nil
 }
 
 // Slots lists the slots that hold a map, empty ones too.

@@ -123,7 +123,7 @@ func Open(root bpf.Root, limits Limits) (*Slots, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSlots(kernelArray{m}, limits)
+	s, err := newSlots(&kernelArray{m: m}, limits)
 	if err != nil {
 		m.Close()
 		return nil, err
