@@ -184,3 +184,50 @@ func TestB27_ErrorsOfLiveFlowsPassAndPingDoesNot(t *testing.T) {
 		}
 	}
 }
+
+// Fragments of an allowed datagram pass in every order in which the first one
+// is the first; those before it, and those of a denied datagram, never do.
+func TestB29_FragmentsFollowTheirFirst(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: []lab.Host{abroad}, Files: map[string]string{
+		"pods.yaml":     box.PodYAML("x", "closed", "", "") + box.PodYAML("x", "open", "", "") + box.PodYAML("x", "sender", "", ""),
+		"policies.yaml": isolate("closed", "ingress: [{ports: [{protocol: UDP, port: 4000}, {protocol: UDP, port: 9}]}]"),
+	}})
+	closed := b.Add(lab.Pod{Namespace: "x", Name: "closed"})
+	open := b.Add(lab.Pod{Namespace: "x", Name: "open"})
+	sender := b.Add(lab.Pod{Namespace: "x", Name: "sender"})
+	b.InForce(1)
+	for _, to := range []*lab.AttachedPod{closed, open} {
+		arrived, sockets := newTap(t, to.Netns, "eth0"), listenUDP(t, to.Netns, 4000, 4001)
+		for _, from := range []lab.Source{podSource(sender), hostSource(b.Record.Hosts[0])} {
+			for i, src := range from.Addrs {
+				w := &fragmentWay{t: t, b: b, from: from.Netns, src: src, dst: to.Addresses[i], tap: arrived, sockets: sockets}
+				a, z := w.datagram(4000, 4000), w.datagram(4000, 4000)
+				w.expect("in order", a.pieces, a.pieces, 0, a)
+				w.expect("in order behind the first", z.pick(0, 2, 1), z.pick(0, 2, 1), 0, z)
+				a = w.datagram(4000, 4000)
+				w.expect("reversed", a.pick(2, 1, 0), a.pick(0), 2)
+				w.expect("those before the first once more", a.pick(2, 1), a.pick(2, 1), 0, a)
+				a, z = w.datagram(4000, 4000), w.datagram(4000, 4000)
+				mixed := slices.Concat(a.pick(0), z.pick(0), a.pick(1), z.pick(1, 2), a.pick(2))
+				w.expect("two at once", mixed, mixed, 0, z, a)
+				for tail := 1; tail <= 3; tail++ {
+					a = w.datagram(4000, 2*fragmentSize-8+tail)
+					w.expect("a tiny last one", a.pieces, a.pieces, 0, a)
+				}
+				w.expect("later ones alone", w.datagram(4000, 4000).pick(1, 2), nil, 2)
+				w.plain(4000, true)
+				if to == open {
+					continue
+				}
+				w.expect("denied, in order", w.datagram(4001, 4000).pieces, nil, 0)
+				w.expect("denied, reversed", w.datagram(4001, 4000).pick(2, 1, 0), nil, 2)
+				w.expect("denied, later ones alone", w.datagram(4001, 4000).pick(1, 2), nil, 2)
+				w.expect("denied, with a tiny last one", w.datagram(4001, 2*fragmentSize-7).pieces, nil, 0)
+				a, z = w.datagram(4000, 4000), w.datagram(4001, 4000)
+				w.expect("denied between allowed", slices.Concat(a.pick(0), z.pick(0), a.pick(1), z.pick(1, 2), a.pick(2)), a.pieces, 0, a)
+				w.plain(4001, false)
+			}
+		}
+	}
+}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -437,4 +439,159 @@ func word(t *testing.T, conn net.Conn) {
 	if err != nil {
 		t.Errorf("the connection to %s: %v", conn.RemoteAddr(), err)
 	}
+}
+
+// arrivals are the datagrams that sockets of a namespace got.
+type arrivals struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func listenUDP(t *testing.T, ns lab.Netns, ports ...uint16) *arrivals {
+	t.Helper()
+	a := &arrivals{}
+	for _, network := range []string{"udp4", "udp6"} {
+		for _, port := range ports {
+			var conn *net.UDPConn
+			err := ns.Do(func() (err error) {
+				conn, err = net.ListenUDP(network, &net.UDPAddr{Port: int(port)})
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			go func() {
+				buf := make([]byte, 65536)
+				for {
+					n, _, err := conn.ReadFromUDP(buf)
+					if err != nil {
+						return
+					}
+					a.mu.Lock()
+					a.got = append(a.got, string(buf[:n]))
+					a.mu.Unlock()
+				}
+			}()
+		}
+	}
+	return a
+}
+
+// take returns what came since it was asked last.
+func (a *arrivals) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	got := a.got
+	a.got = nil
+	return got
+}
+
+// fragmentSize is the payload of all fragments but the last.
+const fragmentSize = 1440
+
+// datagram is one UDP datagram in pieces.
+type datagram struct {
+	port   uint16
+	body   string
+	pieces [][]byte
+}
+
+// pick gives some of the pieces in another order.
+func (d datagram) pick(which ...int) (out [][]byte) {
+	for _, i := range which {
+		out = append(out, d.pieces[i])
+	}
+	return out
+}
+
+// fragmentWay sends fragments from an address to a pod's, where a tap and
+// sockets look for them.
+type fragmentWay struct {
+	t        *testing.T
+	b        *box.Box
+	from     lab.Netns
+	src, dst netip.Addr
+	tap      *tap
+	sockets  *arrivals
+	last     uint16 // id
+}
+
+// datagram makes the next one, with a body of that size that no other has.
+func (w *fragmentWay) datagram(port uint16, size int) datagram {
+	w.last++
+	id := 1000 + w.last
+	body := strings.Repeat(fmt.Sprintf("%d to %d, ", id, port), size)[:size]
+	return datagram{port, body, udpMessage(netip.AddrPortFrom(w.src, 20000+id), netip.AddrPortFrom(w.dst, port), []byte(body)).cut(id, fragmentSize, fragmentSize)}
+}
+
+// expect sends pieces in order and wants those of passed to arrive, so many to
+// be dropped since they came before their first one, and whole datagrams.
+func (w *fragmentWay) expect(what string, pieces, passed [][]byte, early uint64, whole ...datagram) {
+	t := w.t
+	t.Helper()
+	name := fmt.Sprintf("%s to %s: %s", w.src, w.dst, what)
+	fragment := func(s seen) bool { return !s.out && s.src == w.src && s.id >= 1000 }
+	before, counted := len(w.tap.all(t, fragment)), drops(t, w.b)[drop.FragNotFound]
+	put(t, w.from, pieces...)
+	fence(t, w.b, w.from, w.tap, netip.AddrPortFrom(w.src, 9), netip.AddrPortFrom(w.dst, 9))
+	var want []string
+	for _, p := range passed {
+		s, _ := parseIP(p)
+		want = append(want, s.String())
+	}
+	var got []string
+	for _, s := range w.tap.all(t, fragment)[before:] {
+		got = append(got, s.String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: there arrived %q, want %q", name, got, want)
+	}
+	now := drops(t, w.b)[drop.FragNotFound]
+	if n := now[0] + now[1] - counted[0] - counted[1]; n != early {
+		t.Errorf("%s: %d were dropped as coming before their first, want %d", name, n, early)
+	}
+	w.delivered(name, whole...)
+}
+
+// delivered waits for datagrams, in this order, and wants no others.
+func (w *fragmentWay) delivered(name string, whole ...datagram) {
+	t := w.t
+	t.Helper()
+	var want, got []string
+	for _, d := range whole {
+		want = append(want, d.body)
+	}
+	w.b.Eventually(name+": the datagrams are there", func() bool {
+		got = append(got, w.sockets.take()...)
+		return len(got) >= len(want)
+	})
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %d datagrams came out, not the %d wanted", name, len(got), len(want))
+	}
+}
+
+// plain has the kernel make the fragments of a datagram of 4000 bytes.
+func (w *fragmentWay) plain(port uint16, allowed bool) {
+	t := w.t
+	t.Helper()
+	d := w.datagram(port, 4000)
+	err := w.from.Do(func() error {
+		conn, err := net.Dial("udp", netip.AddrPortFrom(w.dst, port).String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte(d.body))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence(t, w.b, w.from, w.tap, netip.AddrPortFrom(w.src, 9), netip.AddrPortFrom(w.dst, 9))
+	if allowed {
+		w.delivered("a datagram that the kernel cut", d)
+		return
+	}
+	w.delivered("a denied datagram that the kernel cut")
 }
