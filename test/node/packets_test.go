@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -355,6 +356,14 @@ func follow(t *testing.T, b *box.Box) (stop func() []gen.Event) {
 	}
 }
 
+// denialsOf are the events that deny a packet of a protocol.
+func denialsOf(events []gen.Event, proto types.Proto) []gen.Event {
+	return slices.DeleteFunc(events, func(e gen.Event) bool {
+		f, ok := probe.FlowOf(e)
+		return !ok || e.Verdict != gen.VerdictDeny || f.Proto != proto
+	})
+}
+
 // denials are the events that deny a packet of a 5-tuple.
 func denials(events []gen.Event, f lab.Flow) (out []gen.Event) {
 	for _, e := range events {
@@ -487,111 +496,92 @@ func (a *arrivals) take() []string {
 	return got
 }
 
-// fragmentSize is the payload of all fragments but the last.
-const fragmentSize = 1440
-
-// datagram is one UDP datagram in pieces.
-type datagram struct {
-	port   uint16
-	body   string
-	pieces [][]byte
-}
-
-// pick gives some of the pieces in another order.
-func (d datagram) pick(which ...int) (out [][]byte) {
-	for _, i := range which {
-		out = append(out, d.pieces[i])
-	}
-	return out
-}
-
-// fragmentWay sends fragments from an address to a pod's, where a tap and
-// sockets look for them.
-type fragmentWay struct {
-	t        *testing.T
-	b        *box.Box
-	from     lab.Netns
-	src, dst netip.Addr
-	tap      *tap
-	sockets  *arrivals
-	last     uint16 // id
-}
-
-// datagram makes the next one, with a body of that size that no other has.
-func (w *fragmentWay) datagram(port uint16, size int) datagram {
-	w.last++
-	id := 1000 + w.last
-	body := strings.Repeat(fmt.Sprintf("%d to %d, ", id, port), size)[:size]
-	return datagram{port, body, udpMessage(netip.AddrPortFrom(w.src, 20000+id), netip.AddrPortFrom(w.dst, port), []byte(body)).cut(id, fragmentSize, fragmentSize)}
-}
-
-// expect sends pieces in order and wants those of passed to arrive, so many to
-// be dropped since they came before their first one, and whole datagrams.
-func (w *fragmentWay) expect(what string, pieces, passed [][]byte, early uint64, whole ...datagram) {
-	t := w.t
+// ping sends one echo request from inside a namespace and wants the answer.
+func ping(t *testing.T, ns lab.Netns, to netip.Addr) {
 	t.Helper()
-	name := fmt.Sprintf("%s to %s: %s", w.src, w.dst, what)
-	fragment := func(s seen) bool { return !s.out && s.src == w.src && s.id >= 1000 }
-	before, counted := len(w.tap.all(t, fragment)), drops(t, w.b)[drop.FragNotFound]
-	put(t, w.from, pieces...)
-	fence(t, w.b, w.from, w.tap, netip.AddrPortFrom(w.src, 9), netip.AddrPortFrom(w.dst, 9))
-	var want []string
-	for _, p := range passed {
-		s, _ := parseIP(p)
-		want = append(want, s.String())
+	cmd := exec.CommandContext(t.Context(), "ping", "-c1", "-W3", to.String())
+	var out []byte
+	err := ns.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err })
+	if err != nil {
+		t.Errorf("ping %s: %v: %s", to, err, out)
 	}
-	var got []string
-	for _, s := range w.tap.all(t, fragment)[before:] {
-		got = append(got, s.String())
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: there arrived %q, want %q", name, got, want)
-	}
-	now := drops(t, w.b)[drop.FragNotFound]
-	if n := now[0] + now[1] - counted[0] - counted[1]; n != early {
-		t.Errorf("%s: %d were dropped as coming before their first, want %d", name, n, early)
-	}
-	w.delivered(name, whole...)
 }
 
-// delivered waits for datagrams, in this order, and wants no others.
-func (w *fragmentWay) delivered(name string, whole ...datagram) {
-	t := w.t
+// flushNeighbours forgets every neighbour of a namespace.
+func flushNeighbours(t *testing.T, ns lab.Netns) {
 	t.Helper()
-	var want, got []string
-	for _, d := range whole {
-		want = append(want, d.body)
-	}
-	w.b.Eventually(name+": the datagrams are there", func() bool {
-		got = append(got, w.sockets.take()...)
-		return len(got) >= len(want)
+	err := ns.Do(func() error {
+		all, err := netlink.NeighList(0, netlink.FAMILY_ALL)
+		for _, n := range all {
+			err = errors.Join(err, netlink.NeighDel(&n))
+		}
+		return err
 	})
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: %d datagrams came out, not the %d wanted", name, len(got), len(want))
+	if err != nil {
+		t.Fatalf("flushing the neighbours of %s: %v", ns, err)
 	}
 }
 
-// plain has the kernel make the fragments of a datagram of 4000 bytes.
-func (w *fragmentWay) plain(port uint16, allowed bool) {
-	t := w.t
+// linkLocal is the link-local address of a pod's eth0.
+func linkLocal(t *testing.T, ns lab.Netns) (a netip.Addr) {
 	t.Helper()
-	d := w.datagram(port, 4000)
-	err := w.from.Do(func() error {
-		conn, err := net.Dial("udp", netip.AddrPortFrom(w.dst, port).String())
+	err := ns.Do(func() error {
+		link, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
 		}
-		defer conn.Close()
-		_, err = conn.Write([]byte(d.body))
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		for _, one := range addrs {
+			if one.IP.IsLinkLocalUnicast() {
+				a, _ = netip.AddrFromSlice(one.IP)
+			}
+		}
+		return err
+	})
+	if err != nil || !a.IsValid() {
+		t.Fatalf("the link-local address in %s: %s, %v", ns, a, err)
+	}
+	return a
+}
+
+// listenRA counts the router advertisements that the stack of a namespace gets.
+func listenRA(t *testing.T, ns lab.Netns) (stop func() (n int)) {
+	t.Helper()
+	fd := -1
+	err := ns.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fence(t, w.b, w.from, w.tap, netip.AddrPortFrom(w.src, 9), netip.AddrPortFrom(w.dst, 9))
-	if allowed {
-		w.delivered("a datagram that the kernel cut", d)
-		return
+	t.Cleanup(func() { unix.Close(fd) })
+	return func() (n int) {
+		buf := make([]byte, 2048)
+		for {
+			size, _, err := unix.Recvfrom(fd, buf, 0)
+			if err != nil {
+				return n
+			}
+			if size > 0 && buf[0] == 134 {
+				n++
+			}
+		}
 	}
-	w.delivered("a denied datagram that the kernel cut")
+}
+
+// rxPackets is how many packets a link has received.
+func rxPackets(t *testing.T, ns lab.Netns, link string) (n uint64) {
+	t.Helper()
+	err := ns.Do(func() error {
+		l, err := netlink.LinkByName(link)
+		if err == nil {
+			n = l.Attrs().Statistics.RxPackets
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
