@@ -2,15 +2,17 @@ package cases
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirnet/weir/pkg/labels"
-	"github.com/weirnet/weir/pkg/policy"
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/policy/casefile"
 	"github.com/weirnet/weir/pkg/policy/oracle"
+	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
@@ -43,88 +45,50 @@ type verdict struct {
 	egress, ingress types.RuleRef
 }
 
-// judge answers for every cell of a world as it is now.
-type judge interface {
-	see(w *World, e *Ends) error
-	ask(c Cell) (verdict, error)
-}
-
 // byOracle asks policy/oracle.
 type byOracle struct {
 	world    *oracle.World
-	ends     *Ends
 	policies []*types.Policy
 }
 
-func (j *byOracle) see(w *World, e *Ends) error {
-	j.world, j.ends, j.policies = OracleWorld(e), e, w.Policies()
-	return nil
+// newOracle is the same world for policy/oracle, which knows no numbers.
+func newOracle(w *casefile.World, sim *simulate.Cluster) byOracle {
+	o := &oracle.World{}
+	for _, name := range sim.Names() {
+		ends, _ := sim.Ends(name)
+		end := ends[0]
+		switch {
+		case end.Pod:
+			o.Pods = append(o.Pods, oracle.Pod{Name: name, Labels: end.Labels, Addrs: []netip.Addr{end.Addr}, NamedPorts: end.NamedPorts})
+		case strings.HasPrefix(name, "ent/"):
+			o.Nodes = append(o.Nodes, oracle.Node{Name: name, Local: end.Identity == identity.ReservedHost, Addrs: []netip.Addr{end.Addr}, Labels: end.Labels})
+		}
+	}
+	return byOracle{o, w.Policies()}
 }
 
-func (j *byOracle) ask(c Cell) (verdict, error) {
-	from, to := j.ends.ByName[c.From], j.ends.ByName[c.To]
+func (j byOracle) ask(from, to simulate.End, c Cell) (verdict, error) {
 	v := oracle.Judge(j.world, j.policies, types.ModeDefault, oracle.Connection{
 		Src: from.Addr, Dst: to.Addr, Proto: c.Probe.Proto, Port: c.Probe.Port})
 	if v.Egress.Judged != from.Pod || v.Ingress.Judged != to.Pod {
 		return verdict{}, fmt.Errorf("the oracle judged egress %v and ingress %v", v.Egress.Judged, v.Ingress.Judged)
 	}
-	return verdict{Letter(v.Egress.Verdict, v.Ingress.Verdict), v.Egress.Ref, v.Ingress.Ref}, nil
+	return verdict{casefile.Letter(v.Egress.Verdict, v.Ingress.Verdict), v.Egress.Ref, v.Ingress.Ref}, nil
 }
 
 // byMapState asks the map state of each end.
-type byMapState struct {
-	ends   *Ends
-	states map[string]policy.MapState // by End.Name
-	rules  []types.RuleRef            // by number, less one
+func byMapState(sim *simulate.Cluster, from, to simulate.End, c Cell) (verdict, error) {
+	egress, ingress, err := sim.Decide(from, to, c.Probe.Proto, c.Probe.Port)
+	return verdict{casefile.Letter(egress.Verdict, ingress.Verdict), egress.Rule, ingress.Rule}, err
 }
 
-func (j *byMapState) numberOf(ref types.RuleRef) types.RuleID {
-	for i, r := range j.rules {
-		if r.String() == ref.String() {
-			return types.RuleID(i + 1)
-		}
+func ends(t testing.TB, sim *simulate.Cluster, name string) simulate.End {
+	t.Helper()
+	found, _ := sim.Ends(name)
+	if len(found) != 1 {
+		t.Fatalf("%d ends are called %s", len(found), name)
 	}
-	j.rules = append(j.rules, ref)
-	return types.RuleID(len(j.rules))
-}
-
-func (j *byMapState) see(w *World, e *Ends) error {
-	j.ends, j.states, j.rules = e, map[string]policy.MapState{}, nil
-	policies := w.Policies()
-	for name, end := range e.ByName {
-		if !end.Pod {
-			continue
-		}
-		sp := policy.Resolve(policy.Subject{Identity: end.Identity, Labels: end.Labels, NamedPorts: end.NamedPorts},
-			policies, types.ModeDefault, j.numberOf)
-		m, err := sp.MapState(e.Index)
-		if err != nil {
-			return err
-		}
-		j.states[name] = m
-	}
-	return nil
-}
-
-func (j *byMapState) ask(c Cell) (verdict, error) {
-	from, to := j.ends.ByName[c.From], j.ends.ByName[c.To]
-	egress, eref, err := j.decide(from, to, types.Egress, c)
-	if err != nil {
-		return verdict{}, err
-	}
-	ingress, iref, err := j.decide(to, from, types.Ingress, c)
-	return verdict{Letter(egress, ingress), eref, iref}, err
-}
-
-func (j *byMapState) decide(subject, peer End, dir types.Direction, c Cell) (types.Verdict, types.RuleRef, error) {
-	if !subject.Pod {
-		return types.Allow, types.RuleRef{}, nil
-	}
-	d := j.states[subject.Name].Decide(dir, peer.Identity, peer.Prefix, c.Probe.Proto, c.Probe.Port)
-	if !d.Found || d.Rule == 0 {
-		return 0, types.RuleRef{}, fmt.Errorf("%s of %s: no entry was found", dir, subject.Name)
-	}
-	return d.Verdict, j.rules[d.Rule-1], nil
+	return found[0]
 }
 
 // run plays all supported cases of which choose is true and returns the cells
@@ -138,7 +102,7 @@ func run(t *testing.T, cluster string, choose func(Case) bool) int {
 		if !slices.Contains(supported, c.Suite) || !choose(c) {
 			continue
 		}
-		n, err := play(set.Worlds[c.World], c, cluster)
+		n, err := play(t, set.Worlds[c.World], c, cluster)
 		asked += n
 		if err != nil {
 			failed = append(failed, c.ID)
@@ -153,30 +117,26 @@ func run(t *testing.T, cluster string, choose func(Case) bool) int {
 	return asked
 }
 
-func play(data *WorldData, c Case, cluster string) (asked int, err error) {
-	w := NewWorld(data, cluster)
+func play(t *testing.T, data *WorldData, c Case, cluster string) (asked int, err error) {
+	w := casefile.NewWorld(data, cluster)
 	numbers := &Numbers{}
-	slow, fast := &byOracle{}, &byMapState{}
 	for i, step := range c.Steps {
 		if err := w.Run(step); err != nil {
 			return asked, fmt.Errorf("step %d: %w", i, err)
 		}
-		ends, err := w.Ends(numbers)
+		sim, err := w.Simulate(numbers)
 		if err != nil {
 			return asked, fmt.Errorf("step %d: %w", i, err)
 		}
-		for _, j := range []judge{slow, fast} {
-			if err := j.see(w, ends); err != nil {
-				return asked, fmt.Errorf("step %d: %w", i, err)
-			}
-		}
+		slow := newOracle(w, sim)
 		for _, cell := range step.Cells(w.Probes) {
 			asked++
-			a, err := slow.ask(cell)
+			from, to := ends(t, sim, cell.From), ends(t, sim, cell.To)
+			a, err := slow.ask(from, to, cell)
 			if err != nil {
 				return asked, fmt.Errorf("step %d %s: %w", i, cell, err)
 			}
-			b, err := fast.ask(cell)
+			b, err := byMapState(sim, from, to, cell)
 			if err != nil {
 				return asked, fmt.Errorf("step %d %s: %w", i, cell, err)
 			}
@@ -218,16 +178,14 @@ func TestG04_IPBlockCasesUnderAnotherClusterName(t *testing.T) {
 func TestPodsOfAnotherClusterAreNobody(t *testing.T) {
 	set := load(t)
 	c := set.Cases[slices.IndexFunc(set.Cases, func(c Case) bool { return c.ID == "cilh-peer-namespace-exists" })]
-	w := NewWorld(set.Worlds[c.World], "blue-7")
+	w := casefile.NewWorld(set.Worlds[c.World], "blue-7")
 	require.NoError(t, w.Run(c.Steps[0]))
 	w.Cluster = "green-1" // the pods get another cluster's label, the policy stays
-	ends, err := w.Ends(&Numbers{})
+	sim, err := w.Simulate(&Numbers{})
 	require.NoError(t, err)
-	j := &byMapState{}
-	require.NoError(t, j.see(w, ends))
-	v, err := j.ask(Cell{Probe: w.Probes[0], From: "y/a", To: "x/a"})
+	v, err := byMapState(sim, ends(t, sim, "y/a"), ends(t, sim, "x/a"), Cell{Probe: w.Probes[0]})
 	require.NoError(t, err)
-	require.Equal(t, byte(Ingress), v.letter)
+	require.Equal(t, byte(casefile.Ingress), v.letter)
 }
 
 // The kinds of a later issue are refused by name, never taken for something else.
@@ -238,7 +196,7 @@ func TestUnsupportedSuitesAreRefusedByName(t *testing.T) {
 		if slices.Contains(supported, c.Suite) {
 			continue
 		}
-		w := NewWorld(set.Worlds[c.World], "default")
+		w := casefile.NewWorld(set.Worlds[c.World], "default")
 		for _, step := range c.Steps {
 			for _, op := range step.Do {
 				if op.Apply == nil || !strings.Contains(string(op.Apply), "ClusterNetworkPolicy") {
@@ -250,15 +208,6 @@ func TestUnsupportedSuitesAreRefusedByName(t *testing.T) {
 		}
 	}
 	require.Equal(t, 295, refused)
-}
-
-func TestNumbersAreStable(t *testing.T) {
-	n := &Numbers{}
-	a := labels.NewLabelArray(labels.New("k8s", "app", "a"))
-	require.EqualValues(t, 256, n.Of(a))
-	require.EqualValues(t, 257, n.Of(a.With(labels.New("k8s", "x", ""))))
-	require.EqualValues(t, 256, n.Of(a))
-	require.EqualValues(t, 1, n.Of(labels.NewLabelArray(labels.Reserved("host"))))
 }
 
 func TestASampleIsTheSameEveryTime(t *testing.T) {

@@ -1,24 +1,20 @@
-// Package cases holds the policy cases: small worlds of pods, policies applied
-// to them step by step, and the verdict that each pair of ends must get.
+// Package cases holds the policy cases that Weir's own tests play.
 //
 // # What
 //
-// Load reads policy-cases.json.gz, whose format is netpol-cases/1: a World is
-// changed by the operations of a Step, which then says what every Cell of its
-// tables must be. World.Ends gives everything in a world the identities and
-// prefix identities that an agent would give it.
+// Load reads policy-cases.json.gz, a file of policy/casefile; Sample chooses a
+// few cases that are the same every time.
 //
 // # Neighbours
 //
-// The tests here run every cell against policy/oracle and against the map state
-// of pkg/policy; tests of the data plane run the same cells against the kernel.
+// policy/casefile says what a case is. The tests here run every cell against
+// policy/oracle and against the map state of policy/simulate; tests of the data
+// plane run the same cells against the kernel.
 //
 // # Rules
 //
-// The cases say what is right. Steps are cumulative: run them in order on one
-// World. Cells that mean nothing (an end and itself, two ends that are no pods)
-// are skipped by Cell.Skip. The local node's traffic to its pods is not in the
-// tables of NetworkPolicy worlds.
+// The cases say what is right. The local node's traffic to its pods is not in
+// the tables of NetworkPolicy worlds.
 //
 // # Try it
 //
