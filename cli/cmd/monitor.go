@@ -88,6 +88,9 @@ func eventLine(e gen.Event) string {
 	if e.Rule.Text != "" {
 		line += ": " + e.Rule.Text
 	}
+	if e.Rule.Log != "" {
+		line += fmt.Sprintf(" log %q", e.Rule.Log)
+	}
 	return line
 }
 

@@ -87,7 +87,11 @@ func (a *app) policyGet(c *cobra.Command, args []string) error {
 			if r.Ports != nil {
 				ports = "ports " + listOr(*r.Ports, "none")
 			}
-			fmt.Fprintf(a.out, "%s[%d] line %d: %s %s, %s\n", r.Section, r.Index, r.Line, r.Verdict, peers, ports)
+			log := ""
+			if r.Log != "" {
+				log = fmt.Sprintf(", log %q", r.Log)
+			}
+			fmt.Fprintf(a.out, "%s[%d] line %d: %s %s, %s%s\n", r.Section, r.Index, r.Line, r.Verdict, peers, ports, log)
 		}
 		return nil
 	})

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/weirnet/weir/api/v1/gen"
@@ -24,6 +23,7 @@ func RuleModel(id types.RuleID, ref types.RuleRef) gen.Rule {
 	case types.KindPolicy:
 		index := ref.Index
 		out.Policy, out.Section, out.Index, out.Line = refModel(ref.Resource), ref.Section, &index, ref.Line
+		out.Log = ref.Log
 	case types.KindDefaultDeny:
 		out.Isolating = refModels(ref.Isolated)
 	}
@@ -70,10 +70,10 @@ func policyModel(p *types.Policy) gen.Policy {
 	out := gen.Policy{Ref: refModel(p.Resource), Subject: p.Subject.String(), IsolatesIngress: p.IsolatesIngress,
 		IsolatesEgress: p.IsolatesEgress, Rules: []gen.PolicyRule{}}
 	for _, r := range p.Rules {
-		rule := gen.PolicyRule{Section: r.Ref.Section, Index: r.Ref.Index, Line: r.Ref.Line,
+		rule := gen.PolicyRule{Section: r.Ref.Section, Index: r.Ref.Index, Line: r.Ref.Line, Log: r.Ref.Log,
 			Direction: gen.Direction(r.Direction.String()), Verdict: verdictModel(r.Verdict)}
 		rule.Peers = texts(r.Peers, peerText)
-		rule.Ports = texts(r.Ports, portText)
+		rule.Ports = texts(r.Ports, types.Port.String)
 		out.Rules = append(out.Rules, rule)
 	}
 	return out
@@ -113,16 +113,4 @@ func peerText(p types.Peer) string {
 		return s
 	}
 	return "entity " + p.Entity
-}
-
-func portText(p types.Port) string {
-	switch {
-	case p.Name != "":
-		return fmt.Sprintf("%s/%s", p.Name, p.Proto)
-	case p.Port == 0:
-		return "*/" + p.Proto.String()
-	case p.End != 0 && p.End != p.Port:
-		return fmt.Sprintf("%d-%d/%s", p.Port, p.End, p.Proto)
-	}
-	return fmt.Sprintf("%d/%s", p.Port, p.Proto)
 }

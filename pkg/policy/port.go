@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math/bits"
 
+	"github.com/weirnet/weir/pkg/policy/types"
 	wtypes "github.com/weirnet/weir/pkg/types"
 )
 
@@ -33,10 +34,15 @@ func (k portKey) covers(o portKey) bool {
 // portMask has the n leading bits of a port set, n from 0 to 16.
 func portMask(n uint8) uint16 { return ^uint16(uint32(0xFFFF) >> n) }
 
-// portKeys makes the fewest masked ports that cover first to last. last 0 is
-// first alone, first 0 is every port of the protocol, last below first is none.
-func portKeys(proto wtypes.Proto, first, last uint16) []portKey {
-	if proto == wtypes.ProtoAny || first == 0 {
+// portKeys makes the fewest masked ports that cover a port without a name. End 0
+// is the first port alone, a first port 0 that is no ICMP type is every port of
+// the protocol, an end below the first is none.
+func portKeys(p types.Port) []portKey {
+	proto, first, last := p.Proto, p.Port, p.End
+	switch {
+	case p.ICMPType:
+		return []portKey{{proto, first, 16}}
+	case proto == wtypes.ProtoAny || first == 0:
 		return []portKey{{proto: proto}}
 	}
 	if last == 0 {

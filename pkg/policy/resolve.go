@@ -145,7 +145,7 @@ func (r *ResolvedRule) resolvePorts(dir types.Direction, own types.NamedPorts) {
 		name := types.NamedPort{Name: p.Name, Proto: p.Proto}
 		switch {
 		case p.Name == "":
-			r.ports = append(r.ports, portKeys(p.Proto, p.Port, p.End)...)
+			r.ports = append(r.ports, portKeys(p)...)
 		case dir == types.Egress:
 			r.named = append(r.named, name)
 		default:

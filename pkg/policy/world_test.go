@@ -218,11 +218,14 @@ func mapKeys[K comparable, V any](m map[K]V) func(func(K) bool) {
 
 func genPort(t *rapid.T) types.Port {
 	protos := []wtypes.Proto{wtypes.ProtoTCP, wtypes.ProtoUDP, wtypes.ProtoSCTP}
-	switch rapid.IntRange(0, 7).Draw(t, "port kind") {
+	switch rapid.IntRange(0, 8).Draw(t, "port kind") {
 	case 0:
 		return types.Port{Proto: wtypes.ProtoAny}
 	case 1:
 		return types.Port{Proto: rapid.SampledFrom(append(protos, wtypes.ProtoICMP)).Draw(t, "proto")}
+	case 5:
+		return types.Port{Proto: rapid.SampledFrom([]wtypes.Proto{wtypes.ProtoICMP, wtypes.ProtoICMPv6}).Draw(t, "family"),
+			Port: rapid.SampledFrom([]uint16{0, 0, 8, 128}).Draw(t, "ICMP type"), ICMPType: true}
 	case 2, 3:
 		return types.Port{Proto: rapid.SampledFrom(protos[:2]).Draw(t, "proto"), Name: rapid.SampledFrom([]string{"http", "http", "dns", "none"}).Draw(t, "name")}
 	case 4:
@@ -280,5 +283,5 @@ type probe struct {
 
 var probes = []probe{
 	{wtypes.ProtoTCP, 80}, {wtypes.ProtoTCP, 81}, {wtypes.ProtoTCP, 8080}, {wtypes.ProtoTCP, 79}, {wtypes.ProtoTCP, 8500},
-	{wtypes.ProtoUDP, 80}, {wtypes.ProtoUDP, 81}, {wtypes.ProtoUDP, 8080}, {wtypes.ProtoSCTP, 80}, {wtypes.ProtoICMP, 0}, {47, 0}, {wtypes.ProtoTCP, 65535},
+	{wtypes.ProtoUDP, 80}, {wtypes.ProtoUDP, 81}, {wtypes.ProtoUDP, 8080}, {wtypes.ProtoSCTP, 80}, {wtypes.ProtoICMP, 0}, {wtypes.ProtoICMP, 8}, {wtypes.ProtoICMPv6, 0}, {wtypes.ProtoICMPv6, 128}, {47, 0}, {wtypes.ProtoTCP, 65535},
 }

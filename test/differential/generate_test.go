@@ -245,9 +245,9 @@ func (w *world) port() types.Port {
 	case n < 22:
 		return types.Port{Proto: pick(w.gen, []wtypes.Proto{proto, proto, wtypes.ProtoICMP, wtypes.ProtoICMPv6, 47})}
 	case n < 28:
-		return types.Port{Proto: wtypes.ProtoICMP, Port: pick(w.gen, []uint16{echoRequest4, 13})}
+		return types.Port{Proto: wtypes.ProtoICMP, Port: pick(w.gen, []uint16{echoRequest4, echoReply4, 13}), ICMPType: true}
 	case n < 34:
-		return types.Port{Proto: wtypes.ProtoICMPv6, Port: pick(w.gen, []uint16{echoRequest6, echoReply6})}
+		return types.Port{Proto: wtypes.ProtoICMPv6, Port: pick(w.gen, []uint16{echoRequest6, echoReply6}), ICMPType: true}
 	case n < 50:
 		return types.Port{Proto: proto, Name: pick(w.gen, append(portNames, "none"))}
 	case n < 80:

@@ -688,6 +688,9 @@ type PolicyRule struct {
 	Index     int       `json:"index"`
 	Line      int       `json:"line,omitempty,omitzero"`
 
+	// Log What events of the rule show.
+	Log string `json:"log,omitempty,omitzero"`
+
 	// Peers Absent: anybody. Empty: nobody.
 	Peers *[]string `json:"peers,omitempty"`
 
@@ -743,7 +746,10 @@ type Rule struct {
 	Kind      RuleKind    `json:"kind"`
 
 	// Line First line of the rule in the policy's file.
-	Line   int       `json:"line,omitempty,omitzero"`
+	Line int `json:"line,omitempty,omitzero"`
+
+	// Log What the policy wants shown in events of its rules.
+	Log    string    `json:"log,omitempty,omitzero"`
 	Policy PolicyRef `json:"policy,omitempty,omitzero"`
 
 	// Section ingress, ingressDeny, egress or egressDeny.

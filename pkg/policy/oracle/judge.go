@@ -166,7 +166,7 @@ func portMatches(p types.Port, c Connection, dst end) bool {
 		}
 		number, ok := dst.pod.NamedPorts[types.NamedPort{Name: p.Name, Proto: p.Proto}]
 		return ok && number != 0 && number == c.Port
-	case p.Port == 0:
+	case p.Port == 0 && !p.ICMPType:
 		return true
 	case p.End == 0:
 		return c.Port == p.Port

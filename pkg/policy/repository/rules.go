@@ -24,7 +24,7 @@ const rulesVersion = 1
 const maxRules = 1 << 14
 
 // ruleTable gives every rule a number. A rule is the same while its policy,
-// place in it, file and line are.
+// place in it, file, line and log value are.
 type ruleTable struct {
 	path string // empty: not kept
 
@@ -90,8 +90,15 @@ func (t *ruleTable) read(text []byte) error {
 	return nil
 }
 
-// ruleText tells rules apart.
-func ruleText(r types.RuleRef) string { return fmt.Sprintf("%d %d %s", r.Kind, r.Line, r) }
+// ruleText tells rules apart. Another log value makes another rule, so that an
+// event shows the value that was in force.
+func ruleText(r types.RuleRef) string {
+	text := fmt.Sprintf("%d %d %s", r.Kind, r.Line, r)
+	if r.Log != "" {
+		text += fmt.Sprintf(" %q", r.Log)
+	}
+	return text
+}
 
 // number returns the rule's number, a new one for a rule not seen before.
 func (t *ruleTable) number(r types.RuleRef) types.RuleID {

@@ -107,6 +107,7 @@ type RuleRef struct {
 	Index    int        // position in the section, from 0
 	Line     int        // first line of the rule in Resource.File; 0 unknown
 	Isolated []Resource // of KindDefaultDeny: the policies that isolate, sorted
+	Log      string     `json:",omitempty"` // what the author wants shown in events of the rule
 }
 
 // Compare orders rules by resource, section and index; rules without a
@@ -197,6 +198,29 @@ type Port struct {
 	Port  uint16      // first port; 0 with an empty Name means all ports of Proto
 	End   uint16      // last port, inclusive; 0 means Port alone; below Port: no port at all
 	Name  string      // named port of the destination pod, resolved per pod and protocol
+	// ICMPType says that Port is a type of ICMP or ICMPv6, of which 0 is one; then
+	// End and Name are unset.
+	ICMPType bool
+}
+
+// String prints "80/TCP", "80-90/TCP", "http/TCP", "type 8 (EchoRequest)/ICMP", and
+// "*/TCP" for every port.
+func (p Port) String() string {
+	switch {
+	case p.Name != "":
+		return fmt.Sprintf("%s/%s", p.Name, p.Proto)
+	case p.ICMPType:
+		kind := fmt.Sprint("type ", p.Port)
+		if name := p.Proto.ICMPName(uint8(p.Port)); name != "" {
+			kind += " (" + name + ")"
+		}
+		return fmt.Sprintf("%s/%s", kind, p.Proto)
+	case p.Port == 0:
+		return "*/" + p.Proto.String()
+	case p.End != 0 && p.End != p.Port:
+		return fmt.Sprintf("%d-%d/%s", p.Port, p.End, p.Proto)
+	}
+	return fmt.Sprintf("%d/%s", p.Port, p.Proto)
 }
 
 // Rule is one statement about one direction.
