@@ -154,14 +154,14 @@ func TestG01_LabelsOfATenantDoNotMoveAPod(t *testing.T) {
 	all := func(namespace, spec string) string {
 		return fmt.Sprintf("---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: all, namespace: %s}\nspec: {podSelector: {}, %s}\n", namespace, spec)
 	}
-	var free2, shut, in []cell
+	var open, shut, in []cell
 	for _, l := range liars {
-		free2 = append(free2, cell{from: free, to: l, port: http80, want: ".", by: gen.RuleNotIsolated})
+		open = append(open, cell{from: free, to: l, port: http80, want: ".", by: gen.RuleNotIsolated})
 		shut = append(shut, cell{from: friend, to: l, port: http80, want: "I", by: gen.RuleDefaultDeny})
 		in = append(in, cell{from: l, to: victim, port: http80, want: "I", by: gen.RuleDefaultDeny})
 	}
 	apply(b, all("other", "policyTypes: [Ingress]"))
-	verdicts(t, b, "the other namespace is closed", append(free2, cell{from: free, to: victim, port: http80, want: "I"})...)
+	verdicts(t, b, "the other namespace is closed", append(open, cell{from: free, to: victim, port: http80, want: "I"})...)
 	apply(b, all("x", "policyTypes: [Ingress]"), all("other", "ingress: [{}]"))
 	verdicts(t, b, "its own namespace is closed, the other open", append(shut, cell{from: free, to: victim, port: http80, want: "."})...)
 
@@ -171,10 +171,13 @@ func TestG01_LabelsOfATenantDoNotMoveAPod(t *testing.T) {
 		apply(b, all("other", "ingress: [{from: ["+peer+"]}]"))
 		verdicts(t, b, "ingress from "+peer, in...)
 	}
-	for _, label := range []string{labels.KeyServiceAccount + ": root", "k8s:" + labels.KeyServiceAccount + ": root", "k8s:" + labels.KeyPodNamespace + ": other"} {
-		apply(b, "---\napiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: as}\nspec: {endpointSelector: {matchLabels: {pod: victim}}, ingress: [{fromEndpoints: [{matchLabels: {'"+
-			strings.Replace(label, ": ", "': ", 1)+"}}]}]}\n")
-		verdicts(t, b, "ingress from "+label, in...)
+	for label, cells := range map[string][]cell{
+		labels.KeyServiceAccount + "': root": in, "k8s:" + labels.KeyServiceAccount + "': root": in, "k8s:" + labels.KeyPodNamespace + "': other": in,
+		"k8s:" + labels.KeyCluster + "': elsewhere": in[:len(liars)],
+	} {
+		apply(b, "---\napiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: as}\n"+
+			"spec: {endpointSelector: {matchLabels: {pod: victim}}, ingress: [{fromEndpoints: [{matchLabels: {'"+label+"}}]}]}\n")
+		verdicts(t, b, "ingress from '"+label, cells...)
 	}
 }
 
