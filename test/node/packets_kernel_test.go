@@ -275,6 +275,11 @@ func (w *fragmentWay) plain(port uint16, allowed bool) {
 	t := w.t
 	t.Helper()
 	d := w.datagram(port, 4000)
+	name := fmt.Sprintf("%s to %s: a datagram to %d that the kernel cut", w.src, w.dst, port)
+	piece := func(s seen) bool {
+		return !s.out && s.src == w.src && s.proto == types.ProtoUDP && len(s.payload) > 100
+	}
+	before := len(w.tap.all(t, piece))
 	err := w.from.Do(func() error {
 		conn, err := net.Dial("udp", netip.AddrPortFrom(w.dst, port).String())
 		if err != nil {
@@ -288,11 +293,14 @@ func (w *fragmentWay) plain(port uint16, allowed bool) {
 		t.Fatal(err)
 	}
 	fence(t, w.b, w.from, w.tap, netip.AddrPortFrom(w.src, 9), netip.AddrPortFrom(w.dst, 9))
+	want, whole := 0, []datagram(nil)
 	if allowed {
-		w.delivered("a datagram that the kernel cut", d)
-		return
+		want, whole = 3, []datagram{d}
 	}
-	w.delivered("a denied datagram that the kernel cut")
+	if n := len(w.tap.all(t, piece)) - before; n != want {
+		t.Errorf("%s: %d pieces arrived, want %d", name, n, want)
+	}
+	w.delivered(name, whole...)
 }
 
 // Fragments of an allowed datagram pass in every order in which the first one
