@@ -4,8 +4,9 @@
 // # What
 //
 // CiliumNetworkPolicy governs pods of its own namespace,
-// CiliumClusterwideNetworkPolicy pods of all namespaces. Fields that Weir knows
-// but does not support yet are listed by Unsupported with what to do instead.
+// CiliumClusterwideNetworkPolicy pods of all namespaces, CiliumCIDRGroup lists
+// blocks that both may name. Fields that Weir knows but does not support yet are
+// listed by Unsupported with what to do instead.
 //
 // # Neighbours
 //

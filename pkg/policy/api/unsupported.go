@@ -8,12 +8,10 @@ func (Rule) Unsupported() map[string]string {
 	return map[string]string{
 		"nodeSelector":   "use endpointSelector; policies for nodes come later",
 		"authentication": "take it out; mutual authentication comes later",
-		"log":            "take it out; every verdict event names its rule anyway",
 	}
 }
 
 var unsupportedPeers = map[string]string{
-	"icmps":          "list ports, or leave ports out to allow every protocol",
 	"authentication": "take it out; mutual authentication comes later",
 }
 
@@ -26,7 +24,6 @@ func peers(more map[string]string) map[string]string {
 // Unsupported lists fields that Weir knows and refuses.
 func (IngressPeers) Unsupported() map[string]string {
 	return peers(map[string]string{
-		"fromNodes":    "use fromEntities with remote-node",
 		"fromGroups":   "list the addresses in fromCIDRSet",
 		"fromRequires": "write the requirement into every fromEndpoints selector",
 	})
@@ -36,19 +33,9 @@ func (IngressPeers) Unsupported() map[string]string {
 func (EgressPeers) Unsupported() map[string]string {
 	return peers(map[string]string{
 		"toFQDNs":    "list the addresses in toCIDR until DNS names are supported",
-		"toServices": "select the pods behind the service with toEndpoints",
 		"toGroups":   "list the addresses in toCIDRSet",
-		"toNodes":    "use toEntities with remote-node",
 		"toRequires": "write the requirement into every toEndpoints selector",
 	})
-}
-
-// Unsupported lists fields that Weir knows and refuses.
-func (CIDRRule) Unsupported() map[string]string {
-	return map[string]string{
-		"cidrGroupRef":      "list the group's addresses as cidr",
-		"cidrGroupSelector": "list the groups' addresses as cidr",
-	}
 }
 
 // Unsupported lists fields that Weir knows and refuses.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -40,18 +41,30 @@ func (t *translator) ciliumRule(r *api.Rule, path, section string) *types.Policy
 	p.IsolatesEgress = enabled(r.EnableDefaultDeny.Egress, out > 0)
 
 	for i, e := range r.Ingress {
-		t.element(p, ingressPeers(&e.IngressPeers), e.ToPorts, path, section, types.SectionIngress, i)
+		t.element(p, ingressPeers(&e.IngressPeers), ciliumPorts{e.ToPorts, e.ICMPs}, path, section, types.SectionIngress, i)
 	}
 	for i, e := range r.IngressDeny {
-		t.element(p, ingressPeers(&e.IngressPeers), e.ToPorts, path, section, types.SectionIngressDeny, i)
+		t.element(p, ingressPeers(&e.IngressPeers), ciliumPorts{e.ToPorts, e.ICMPs}, path, section, types.SectionIngressDeny, i)
 	}
 	for i, e := range r.Egress {
-		t.element(p, egressPeers(&e.EgressPeers), e.ToPorts, path, section, types.SectionEgress, i)
+		t.element(p, egressPeers(&e.EgressPeers), ciliumPorts{e.ToPorts, e.ICMPs}, path, section, types.SectionEgress, i)
 	}
 	for i, e := range r.EgressDeny {
-		t.element(p, egressPeers(&e.EgressPeers), e.ToPorts, path, section, types.SectionEgressDeny, i)
+		t.element(p, egressPeers(&e.EgressPeers), ciliumPorts{e.ToPorts, e.ICMPs}, path, section, types.SectionEgressDeny, i)
 	}
+	t.logged(p, r.Log.Value, path+".log.value")
 	return p
+}
+
+// logged gives every rule of the policy the value that its events show.
+func (t *translator) logged(p *types.Policy, value, path string) {
+	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
+	if len(value) > api.MaxLogValue || strings.ContainsFunc(value, unprintable) {
+		t.fail(path, "%q is not up to %d printable ASCII characters; shorten it", clip(value), api.MaxLogValue)
+	}
+	for i := range p.Rules {
+		p.Rules[i].Ref.Log = value
+	}
 }
 
 func enabled(given *bool, otherwise bool) bool {
@@ -68,19 +81,27 @@ type ciliumPeers struct {
 	cidr      []string
 	cidrSet   []api.CIDRRule
 	entities  []string
+	nodes     []metav1.LabelSelector
+	services  []api.Service
 }
 
 func ingressPeers(p *api.IngressPeers) ciliumPeers {
-	return ciliumPeers{"from", p.FromEndpoints, p.FromCIDR, p.FromCIDRSet, p.FromEntities}
+	return ciliumPeers{"from", p.FromEndpoints, p.FromCIDR, p.FromCIDRSet, p.FromEntities, p.FromNodes, nil}
 }
 
 func egressPeers(p *api.EgressPeers) ciliumPeers {
-	return ciliumPeers{"to", p.ToEndpoints, p.ToCIDR, p.ToCIDRSet, p.ToEntities}
+	return ciliumPeers{"to", p.ToEndpoints, p.ToCIDR, p.ToCIDRSet, p.ToEntities, p.ToNodes, p.ToServices}
+}
+
+// ciliumPorts is what an element says about the packet beside its peer.
+type ciliumPorts struct {
+	ports []api.PortRule
+	icmps []api.ICMPRule
 }
 
 // element translates one member of one of the four lists. Without a peer list
 // and without ports it is nobody, without only the peers it is anybody.
-func (t *translator) element(p *types.Policy, peers ciliumPeers, ports []api.PortRule, path, prefix, section string, index int) {
+func (t *translator) element(p *types.Policy, peers ciliumPeers, ports ciliumPorts, path, prefix, section string, index int) {
 	path = fmt.Sprintf("%s.%s[%d]", path, section, index)
 	r := types.Rule{Ref: t.ref(prefix+section, index, path), Direction: types.Ingress, Verdict: types.Allow}
 	if section == types.SectionEgress || section == types.SectionEgressDeny {
@@ -90,8 +111,15 @@ func (t *translator) element(p *types.Policy, peers ciliumPeers, ports []api.Por
 		r.Verdict = types.Deny
 	}
 	r.Peers = t.ciliumPeers(peers, path)
-	r.Ports = t.ciliumPorts(ports, path+".toPorts")
-	if r.Peers == nil && len(ports) == 0 {
+	switch {
+	case len(ports.icmps) == 0:
+		r.Ports = t.ciliumPorts(ports.ports, path+".toPorts")
+	case len(ports.ports) > 0:
+		t.fail(path+".icmps", "stands beside toPorts; write them as two elements")
+	default:
+		r.Ports = t.icmps(ports.icmps, path+".icmps")
+	}
+	if r.Peers == nil && r.Ports == nil {
 		r.Peers = []types.Peer{}
 	}
 	p.Rules = append(p.Rules, r)
@@ -109,6 +137,8 @@ func (t *translator) ciliumPeers(p ciliumPeers, path string) []types.Peer {
 		{p.word + "CIDR", p.cidr != nil, len(p.cidr)},
 		{p.word + "CIDRSet", p.cidrSet != nil, len(p.cidrSet)},
 		{p.word + "Entities", p.entities != nil, len(p.entities)},
+		{p.word + "Nodes", p.nodes != nil, len(p.nodes)},
+		{p.word + "Services", p.services != nil, len(p.services)},
 	} {
 		given = given || list.given
 		if list.members == 0 {
@@ -133,13 +163,16 @@ func (t *translator) ciliumPeers(p ciliumPeers, path string) []types.Peer {
 		}
 	}
 	for i, c := range p.cidrSet {
-		at := fmt.Sprintf("%s.%sCIDRSet[%d]", path, p.word, i)
-		if b := t.block(c.CIDR, c.Except, at+".cidr", at+".except", false); b != nil {
-			out = append(out, types.Peer{CIDR: b})
-		}
+		out = append(out, t.cidrRule(&c, fmt.Sprintf("%s.%sCIDRSet[%d]", path, p.word, i))...)
 	}
 	for i, e := range p.entities {
 		out = append(out, t.entity(e, fmt.Sprintf("%s.%sEntities[%d]", path, p.word, i))...)
+	}
+	for i := range p.nodes {
+		out = append(out, t.nodePeers(&p.nodes[i], fmt.Sprintf("%s.%sNodes[%d]", path, p.word, i))...)
+	}
+	for i, s := range p.services {
+		out = append(out, t.servicePeers(s, fmt.Sprintf("%s.%sServices[%d]", path, p.word, i))...)
 	}
 	return out
 }
@@ -267,7 +300,9 @@ func (t *translator) ciliumPort(p api.PortProtocol, path string) []types.Port {
 	switch p.Protocol {
 	case "", "ANY":
 		protos = []wtypes.Proto{wtypes.ProtoTCP, wtypes.ProtoUDP, wtypes.ProtoSCTP}
-	case "ICMP", "ICMPv6", "VRRP", "IGMP":
+	case "ICMP", "ICMPv6":
+		t.fail(path+".protocol", "%s: has types, not ports; write the types in icmps", p.Protocol)
+	case "VRRP", "IGMP":
 		t.fail(path+".protocol", "%s: not supported yet; leave toPorts out to allow every protocol", p.Protocol)
 	default:
 		protos = []wtypes.Proto{t.protocol(p.Protocol, path+".protocol")}

@@ -40,7 +40,6 @@ var later = map[string]string{
 	"ClusterNetworkPolicy":       "use CiliumClusterwideNetworkPolicy",
 	"AdminNetworkPolicy":         "use CiliumClusterwideNetworkPolicy",
 	"BaselineAdminNetworkPolicy": "use CiliumClusterwideNetworkPolicy",
-	"CiliumCIDRGroup":            "list the addresses in the policies that use the group",
 	"CiliumEgressGatewayPolicy":  "take it out",
 	"CiliumLocalRedirectPolicy":  "take it out",
 }

@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,6 +154,9 @@ func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		np("ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: http}, {port: 1, endPort: 2}]}]"),
 		cnp("egress: [{toCIDRSet: [{cidr: '::/0'}], toPorts: [{ports: [{port: '0'}]}]}]\nenableDefaultDeny: {egress: false}"),
+		cnp("egress: [{icmps: [{fields: [{type: EchoReply}, {family: IPv6, type: 128}]}], toServices: [{k8sService: {serviceName: a}}]}, {toNodes: [{}]}]\nlog: {value: x}"),
+		cnp("ingress: [{fromCIDRSet: [{cidrGroupRef: partners, except: [10.0.0.0/9]}, {cidrGroupSelector: {}}]}]"),
+		"apiVersion: cilium.io/v2alpha1\nkind: CiliumCIDRGroup\nmetadata: {name: g}\nspec: {externalCIDRs: [10.0.0.0/8, '::/0']}",
 		ccnp("ingressDeny: [{fromEndpoints: [{matchExpressions: [{key: 'reserved:init', operator: DoesNotExist}]}]}]"),
 		"apiVersion: v1\nkind: List\nitems: [{apiVersion: a, kind: b}]", "a: &a [*a]", "? [a]\n: b", "a: !!binary x", "\xff", "apiVersion: v1\nkind: Pod\nspec: {x: .nan}",
 	} {
@@ -163,6 +167,9 @@ func FuzzDecode(f *testing.F) {
 		for _, d := range docs {
 			var p corev1.Pod
 			_ = d.Decode(&p)
+			if g, err := d.CIDRGroup(); (g == nil) == (err == nil) {
+				t.Fatalf("group %v, error %v", g, err)
+			}
 		}
 		objects, err := Decode(data, "f")
 		if err == nil && len(objects) != len(docs) {
@@ -173,7 +180,11 @@ func FuzzDecode(f *testing.F) {
 			if (err == nil) != (len(ps) > 0) {
 				t.Fatalf("%d policies, error %v", len(ps), err)
 			}
-			for _, p := range ps {
+			known, err2 := Translate(o, Options{ClusterName: "c", References: references()})
+			if fmt.Sprint(err) != fmt.Sprint(err2) {
+				t.Fatalf("the references decide whether the object is right: %v, %v", err, err2)
+			}
+			for _, p := range append(ps, known...) {
 				for _, r := range p.Rules {
 					for _, peer := range r.Peers {
 						if peer.Labels != nil && peer.Labels.IsEmpty() {

@@ -15,13 +15,37 @@ type Options struct {
 	// ClusterName limits the pods that peers select to those of this cluster,
 	// unless the peer names a cluster. Pods must carry the same name. Empty: no limit.
 	ClusterName string
+	// References is what policies name beside pods; nil: nothing is known.
+	References *References
 }
 
-// Translate makes policies of an object: one, or one per member of spec and
-// specs. The error joins a *FieldError for everything that is wrong; then there
-// are no policies.
+// Translation is the policies of an object and what they depend on.
+type Translation struct {
+	// Policies is one, or one per member of spec and specs.
+	Policies []*types.Policy
+	// Uses says what the object names beside pods, sorted, known or not: when one
+	// of them changes, it has to be translated again.
+	Uses []Use
+	// Missing are names that nothing is known under; they stand for nobody. No
+	// errors.
+	Missing []*FieldError
+}
+
+// Translate makes policies of an object. The error joins a *FieldError for
+// everything that is wrong; then there are no policies. Whether there is an error
+// does not depend on the references.
 func Translate(o Object, opts Options) ([]*types.Policy, error) {
-	t := &translator{object: &o, cluster: opts.ClusterName}
+	tr, err := TranslateTraced(o, opts)
+	return tr.Policies, err
+}
+
+// TranslateTraced is Translate for callers that translate again when what the
+// policies name has changed.
+func TranslateTraced(o Object, opts Options) (Translation, error) {
+	t := &translator{object: &o, cluster: opts.ClusterName, refs: opts.References, uses: map[Use]bool{}}
+	if t.refs == nil {
+		t.refs = &References{}
+	}
 	var ps []*types.Policy
 	switch v := o.Value.(type) {
 	case *networkingv1.NetworkPolicy:
@@ -31,12 +55,12 @@ func Translate(o Object, opts Options) ([]*types.Policy, error) {
 	case *api.CiliumClusterwideNetworkPolicy:
 		ps = t.cilium(v.Spec, v.Specs)
 	default:
-		return nil, fmt.Errorf("translate %s: object of type %T is no policy", o.Resource, o.Value)
+		return Translation{}, fmt.Errorf("translate %s: object of type %T is no policy", o.Resource, o.Value)
 	}
 	if err := errors.Join(t.errs...); err != nil {
-		return nil, err
+		return Translation{}, err
 	}
-	return ps, nil
+	return Translation{ps, sortedUses(t.uses), t.missing}, nil
 }
 
 // TranslateAll translates the objects that Decode returned, in order.
@@ -57,12 +81,25 @@ func TranslateAll(objects []Object, opts Options) ([]*types.Policy, error) {
 type translator struct {
 	object  *Object
 	cluster string
+	refs    *References // never nil
+	uses    map[Use]bool
+	missing []*FieldError
 	errs    []error
 }
 
 func (t *translator) fail(path, format string, args ...any) {
 	if len(t.errs) < 20 {
 		t.errs = append(t.errs, t.object.problem(path, fmt.Sprintf(format, args...)))
+	}
+}
+
+// use notes what the object depends on; without a name on all of the kind.
+func (t *translator) use(kind, name string) { t.uses[Use{kind, name}] = true }
+
+// miss notes a name that nothing is known under.
+func (t *translator) miss(kind, name, path string) {
+	if len(t.missing) < 20 {
+		t.missing = append(t.missing, t.object.problem(path, fmt.Sprintf("there is no %s %s; it stands for nobody until there is", kind, clip(name))))
 	}
 }
 
