@@ -12,6 +12,11 @@ func (a *app) show(v any, table func() error) error {
 	if a.format != "json" {
 		return table()
 	}
+	return a.printJSON(v)
+}
+
+// printJSON prints v as JSON.
+func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.out)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)

@@ -1,0 +1,372 @@
+package lint
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/labels"
+	"github.com/weirnet/weir/pkg/policy"
+	"github.com/weirnet/weir/pkg/policy/types"
+	wtypes "github.com/weirnet/weir/pkg/types"
+)
+
+// against checks rules against those that govern the same pods.
+func (l *linter) against() {
+	l.ports()
+	c, err := l.newCluster(l.madeUpPods())
+	if err != nil {
+		return // two pods with one address: that is reported where they are read
+	}
+	w := &watch{rules: map[string]*fate{}}
+	done := map[string]bool{}
+	for _, p := range c.pods {
+		ends, ok := c.Ends(p.Name)
+		if !ok || len(ends) == 0 {
+			continue
+		}
+		sp := c.Policy(ends[0])
+		if key := subjectKey(sp); !done[key] {
+			done[key] = true
+			w.subject(c, sp)
+		}
+	}
+	for _, p := range l.parts {
+		for _, r := range p.rules {
+			f := w.rules[r.Ref.Key()]
+			if f == nil || l.dead[r.Ref.Key()] {
+				continue
+			}
+			switch {
+			case f.matched && !f.decided:
+				l.shadowed(p, r, f)
+			case len(f.undone) > 0:
+				l.report(p, ExceptIsNoDeny, p.rulePath(r), "deny it with a rule of its own (ingressDeny, egressDeny), or leave it out of the other rule too",
+					"an except only leaves %s out of this block, and %s allows it", strings.Join(f.undone, ", "), f.undoer)
+			}
+		}
+	}
+}
+
+func (l *linter) shadowed(p part, r *types.Rule, f *fate) {
+	if r.Verdict == types.Allow && !f.byAllow {
+		l.report(p, Overridden, p.rulePath(r), "take the rule out, or narrow the deny", "all that it would allow is denied by %s", f.by)
+		return
+	}
+	l.report(p, Shadowed, p.rulePath(r), "take the rule out", "all that it is about is decided by %s already", f.by)
+}
+
+// subjectKey is equal for subjects that the same rules govern in the same way.
+func subjectKey(sp *policy.SelectorPolicy) string {
+	var b strings.Builder
+	for _, d := range []*policy.DirectionPolicy{&sp.Ingress, &sp.Egress} {
+		for i := range d.Rules {
+			fmt.Fprintf(&b, "%s,", d.Rules[i].Ref.Key())
+		}
+		fmt.Fprintf(&b, "%d;", len(d.Isolating))
+	}
+	names := make([]string, 0, len(sp.Subject.NamedPorts))
+	for n, number := range sp.Subject.NamedPorts {
+		names = append(names, fmt.Sprintf("%s=%d", n, number))
+	}
+	slices.Sort(names)
+	return b.String() + strings.Join(names, ",")
+}
+
+// watch remembers what became of every rule.
+type watch struct{ rules map[string]*fate }
+
+// fate is what became of a rule, over all subjects and packets asked about.
+type fate struct {
+	matched, decided bool
+	byAllow          bool   // an allow decided where it matched
+	by               string // the rules that decided instead
+	undone           []string
+	undoer           string
+}
+
+func (w *watch) of(r types.RuleRef) *fate {
+	f := w.rules[r.Key()]
+	if f == nil {
+		f = &fate{}
+		w.rules[r.Key()] = f
+	}
+	return f
+}
+
+// subject asks about every kind of packet that the subject's rules can tell apart.
+func (w *watch) subject(c *cluster, sp *policy.SelectorPolicy) {
+	for _, dir := range []types.Direction{types.Ingress, types.Egress} {
+		d := sp.Direction(dir)
+		if len(d.Rules) == 0 {
+			continue
+		}
+		packets := packetsOf(d, sp.Subject.NamedPorts, c)
+		for _, peer := range peersOf(c, d) {
+			for _, q := range packets {
+				w.note(sp.Matching(c.Index, dir, peer.id, peer.where, q.proto, q.port))
+			}
+		}
+		for i := range d.Rules {
+			w.excepts(c, sp, dir, &d.Rules[i], packets)
+		}
+	}
+}
+
+func (w *watch) note(ms []policy.Match) {
+	if ms[0].Ref.Kind == types.KindPolicy {
+		w.of(ms[0].Ref).decided = true
+	}
+	for _, m := range ms[1:] {
+		if m.Ref.Kind != types.KindPolicy {
+			continue
+		}
+		f := w.of(m.Ref)
+		f.matched = true
+		if m.Entry.Verdict != types.Allow && m.Entry.Verdict != types.Deny {
+			f.decided = true // it passes on, which decides in its way
+		}
+		f.byAllow = f.byAllow || ms[0].Entry.Verdict == types.Allow
+		if by := ms[0].Ref.String(); !strings.Contains(f.by, by) && strings.Count(f.by, " and ") < 2 {
+			f.by = strings.TrimPrefix(f.by+" and "+by, " and ")
+		}
+	}
+}
+
+// excepts finds excepts that other rules allow as widely as this one allows the block.
+func (w *watch) excepts(c *cluster, sp *policy.SelectorPolicy, dir types.Direction, r *policy.ResolvedRule, packets []packet) {
+	if r.Verdict != types.Allow {
+		return
+	}
+	for _, peer := range r.Peers {
+		if peer.CIDR == nil {
+			continue
+		}
+		inside := prefixID(c, peer.CIDR.Prefix)
+		for _, e := range peer.CIDR.Except {
+			if by := w.undoer(c, sp, dir, r, prefixID(c, e), inside, packets); by != "" {
+				f := w.of(r.Ref)
+				if !slices.Contains(f.undone, e.String()) {
+					f.undone, f.undoer = append(f.undone, e.String()), by
+				}
+			}
+		}
+	}
+}
+
+// prefixID is the identity of addresses outside whose longest prefix is p.
+func prefixID(c *cluster, p netip.Prefix) identity.NumericIdentity {
+	p = labels.CanonicalPrefix(p)
+	for id, a := range c.Index.Identities() {
+		if at, ok := a.Prefix(); ok && a.HasWorld() && at == p {
+			return id
+		}
+	}
+	return 0
+}
+
+// undoer returns a rule that allows the identity all packets that r allows the
+// block, or "".
+func (w *watch) undoer(c *cluster, sp *policy.SelectorPolicy, dir types.Direction, r *policy.ResolvedRule, at, block identity.NumericIdentity, packets []packet) string {
+	by := ""
+	if at == 0 {
+		return ""
+	}
+	for _, q := range packets {
+		allows := slices.ContainsFunc(sp.Matching(c.Index, dir, block, block, q.proto, q.port), func(m policy.Match) bool { return m.Ref.Key() == r.Ref.Key() })
+		if !allows {
+			continue
+		}
+		m := sp.Matching(c.Index, dir, at, at, q.proto, q.port)[0]
+		if m.Ref.Kind != types.KindPolicy || m.Entry.Verdict != types.Allow {
+			return ""
+		}
+		if by = m.Ref.String(); m.Ref.Key() == r.Ref.Key() {
+			by = "another peer of the rule itself"
+		}
+	}
+	return by
+}
+
+// peerIDs is one kind of peer: who and where.
+type peerIDs struct{ id, where identity.NumericIdentity }
+
+// peersOf returns one peer of every kind that the rules of a direction can tell apart.
+func peersOf(c *cluster, d *policy.DirectionPolicy) []peerIDs {
+	marks := map[identity.NumericIdentity][]byte{}
+	all := c.Index.Identities()
+	for id := range all {
+		marks[id] = make([]byte, 0, len(d.Rules))
+	}
+	named := false
+	for i := range d.Rules {
+		for _, p := range d.Rules[i].Peers {
+			if policy.IsWildcard(p) {
+				continue
+			}
+			ids, _ := c.Index.Matches(p)
+			for id := range marks {
+				_, in := slices.BinarySearch(ids, id)
+				marks[id] = append(marks[id], "01"[boolIndex(in)])
+			}
+		}
+		for _, p := range d.Rules[i].Ports {
+			named = named || p.Name != ""
+		}
+	}
+	var who, where []identity.NumericIdentity
+	var out []peerIDs
+	seen := map[string]bool{}
+	for _, id := range identity.IdentityMap(all).IDs() {
+		a := all[id]
+		_, prefix := a.Prefix()
+		kind := "who"
+		switch {
+		case prefix && a.HasWorld():
+			kind = "outside"
+		case prefix:
+			kind = "where"
+		}
+		if key := kind + string(marks[id]); !named || kind != "who" {
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+		}
+		switch kind {
+		case "outside":
+			out = append(out, peerIDs{id, id})
+		case "where":
+			where = append(where, id)
+		default:
+			who = append(who, id)
+			out = append(out, peerIDs{id, 0})
+		}
+	}
+	for _, id := range who {
+		if all[id].HasWorld() {
+			continue
+		}
+		for _, at := range where {
+			out = append(out, peerIDs{id, at})
+		}
+	}
+	return out
+}
+
+func boolIndex(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// packet is a protocol and a destination port.
+type packet struct {
+	proto wtypes.Proto
+	port  uint16
+}
+
+// packetsOf returns one packet of every kind that the rules can tell apart.
+func packetsOf(d *policy.DirectionPolicy, own types.NamedPorts, c *cluster) []packet {
+	out := []packet{{wtypes.ProtoTCP, 65535}, {wtypes.ProtoUDP, 65535}, {wtypes.ProtoSCTP, 65535}, {wtypes.ProtoICMP, 255}, {wtypes.ProtoICMPv6, 255}, {47, 0}}
+	add := func(proto wtypes.Proto, port uint16) {
+		if q := (packet{proto, port}); !slices.Contains(out, q) {
+			out = append(out, q)
+		}
+	}
+	for i := range d.Rules {
+		for _, p := range d.Rules[i].Ports {
+			if p.Name != "" {
+				name := types.NamedPort{Name: p.Name, Proto: p.Proto}
+				add(p.Proto, own[name])
+				for _, pod := range c.pods {
+					add(p.Proto, pod.NamedPorts[name])
+				}
+				continue
+			}
+			add(p.Proto, p.Port)
+			if last := max(p.End, p.Port); last > 0 && last < 65535 {
+				add(p.Proto, last)
+				add(p.Proto, last+1)
+			}
+		}
+	}
+	return out
+}
+
+// ports finds names of ports that no pod gives.
+func (l *linter) ports() {
+	if len(l.world.Pods) == 0 {
+		return
+	}
+	c, err := l.newCluster(nil)
+	if err != nil {
+		return
+	}
+	type name struct {
+		rule string
+		port types.NamedPort
+	}
+	asked, missing := map[string]int{}, map[name]int{}
+	for _, p := range c.pods {
+		ends, _ := c.Ends(p.Name)
+		if len(ends) == 0 {
+			continue
+		}
+		sp := c.Policy(ends[0])
+		for _, d := range []*policy.DirectionPolicy{&sp.Ingress, &sp.Egress} {
+			for i := range d.Rules {
+				asked[d.Rules[i].Ref.Key()]++
+			}
+		}
+		for _, u := range sp.UnresolvedPorts(c.Index) {
+			missing[name{u.Rule.Key(), u.Port}]++
+		}
+	}
+	for _, p := range l.parts {
+		for _, r := range p.rules {
+			key := r.Ref.Key()
+			if l.dead[key] {
+				continue
+			}
+			for i, port := range r.Ports {
+				n := types.NamedPort{Name: port.Name, Proto: port.Proto}
+				if port.Name == "" || asked[key] == 0 || missing[name{key, n}] < asked[key] {
+					continue
+				}
+				l.dead[key] = l.dead[key] || len(r.Ports) == 1
+				l.report(p, UnknownPort, p.portPath(r, i), "correct the name or the protocol, name the port in the pods, or give its number"+l.portHint(n),
+					"none of the pods whose port it is calls a %s port %q", port.Proto, port.Name)
+			}
+		}
+	}
+}
+
+// portPath is the field of the i-th port of a rule, or the rule.
+func (p part) portPath(r *types.Rule, i int) string {
+	if at := fmt.Sprintf("%s.ports[%d]", p.rulePath(r), i); p.object.HasField(at) {
+		return at
+	}
+	if at := p.rulePath(r) + ".toPorts"; p.object.HasField(at) {
+		return at
+	}
+	return p.rulePath(r)
+}
+
+// portHint names a port of the pods that may be meant.
+func (l *linter) portHint(n types.NamedPort) string {
+	var known []string
+	for _, p := range l.world.Pods {
+		for o := range p.NamedPorts {
+			if o.Name == n.Name && o.Proto != n.Proto {
+				return " (" + p.Name + " gives it for " + o.Proto.String() + ")"
+			}
+			known = append(known, o.Name)
+		}
+	}
+	slices.Sort(known)
+	return l.meant(n.Name, slices.Compact(known))
+}
