@@ -5,7 +5,8 @@
 #include "parse.h"
 
 #define POLICY_FULL_PREFIX 64 /* identity 32, direction 8, protocol 8, port 16 */
-#define POLICY_CLASS_DENY 255 /* low byte of a precedence */
+#define POLICY_CLASS_DEFAULT 0 /* low byte of a precedence: no rule of a user */
+#define POLICY_STAGES 3        /* all tiers; those below Admin; those below Baseline */
 
 /* The port that rules are matched against, in initiator orientation. */
 static __always_inline __be16 policy_port(const struct packet *p)
@@ -15,17 +16,40 @@ static __always_inline __be16 policy_port(const struct packet *p)
 	return p->reply ? p->sport : p->dport;
 }
 
-/* Looks the peer up by identity, by prefix identity and as anybody; the
- * biggest order decides. Leaves rule, revision, endpoint and direction in p.
+/* Looks a peer up by identity, by prefix identity and as anybody. Returns the
+ * line of the biggest order, NULL if there is none. */
+static __always_inline struct policy_entry *
+strongest_entry(void *map, struct policy_key *key, __u32 identity, __u32 prefix_identity)
+{
+	struct policy_entry *best, *other;
+
+	key->identity = identity;
+	best = bpf_map_lookup_elem(map, key);
+	if (prefix_identity && prefix_identity != identity) {
+		key->identity = prefix_identity;
+		other = bpf_map_lookup_elem(map, key);
+		if (other && (!best || other->order > best->order))
+			best = other;
+	}
+	if (identity) {
+		key->identity = 0;
+		other = bpf_map_lookup_elem(map, key);
+		if (other && (!best || other->order > best->order))
+			best = other;
+	}
+	return best;
+}
+
+/* Judges one direction. A line that passes (a Pass of an ordered tier) sends the
+ * lookup to the stage that holds the tiers below. Leaves rule, revision, endpoint
+ * and direction in p.
  * word is the endpoint's policy word, read before this call and before the
  * identities were looked up. Returns 0 for allow, else the drop reason. */
 OUT_OF_LINE int judge_direction(struct packet *p, __u64 word, __u32 endpoint, __u32 direction)
 {
-	__u32 slot = (__u32)word, rule = 0, identity, prefix_identity;
+	__u32 slot = (__u32)word, identity, prefix_identity, stage = 0;
 	struct policy_key key = {};
 	struct policy_entry *entry;
-	__u64 best = 0;
-	bool found = false, deny = true;
 	bool peer_is_dst;
 	void *map;
 
@@ -45,38 +69,21 @@ OUT_OF_LINE int judge_direction(struct packet *p, __u64 word, __u32 endpoint, __
 		return DROP_POLICY;
 
 	key.prefixlen = POLICY_FULL_PREFIX;
-	key.direction = direction;
 	key.protocol = p->protocol;
 	key.port = policy_port(p);
-	key.identity = identity;
-	entry = bpf_map_lookup_elem(map, &key);
-	if (entry) {
-		found = true;
-		best = entry->order;
-		rule = entry->rule;
-		deny = entry->deny;
-	}
-	if (prefix_identity && prefix_identity != identity) {
-		key.identity = prefix_identity;
-		entry = bpf_map_lookup_elem(map, &key);
-		if (entry && (!found || entry->order > best)) {
-			found = true;
-			best = entry->order;
-			rule = entry->rule;
-			deny = entry->deny;
+	for (int i = 0; i < POLICY_STAGES; i++) {
+		key.direction = direction | stage << 1;
+		entry = strongest_entry(map, &key, identity, prefix_identity);
+		if (!entry)
+			return DROP_POLICY;
+		if (entry->pass) {
+			stage = entry->pass;
+			continue;
 		}
+		p->rule = entry->rule;
+		if (!entry->deny)
+			return 0;
+		return ((entry->order >> 32) & 0xff) == POLICY_CLASS_DEFAULT ? DROP_POLICY : DROP_POLICY_DENY;
 	}
-	if (identity) {
-		key.identity = 0;
-		entry = bpf_map_lookup_elem(map, &key);
-		if (entry && (!found || entry->order > best)) {
-			best = entry->order;
-			rule = entry->rule;
-			deny = entry->deny;
-		}
-	}
-	p->rule = rule;
-	if (!deny)
-		return 0;
-	return ((best >> 32) & 0xff) == POLICY_CLASS_DENY ? DROP_POLICY_DENY : DROP_POLICY;
+	return DROP_POLICY;
 }

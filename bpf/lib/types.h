@@ -48,7 +48,7 @@ struct endpoint_config {
 struct policy_key {
 	__u32 prefixlen;
 	__u32 identity; /* 0: any peer */
-	__u8 direction;
+	__u8 direction; /* enum direction; above bit 0 the stage, see policy.h */
 	__u8 protocol;
 	__be16 port;
 };
@@ -57,8 +57,8 @@ struct policy_entry {
 	__u64 order;       /* precedence << 32 | ~rank: the bigger one decides */
 	__u32 rule;
 	__be16 proxy_port;
-	__u8 deny;
-	__u8 pad;
+	__u8 deny;       /* also of a line that passes */
+	__u8 pass;       /* not 0: the stage that decides instead */
 };
 
 /* weir_ipcache: LPM_TRIE. prefixlen = 32 + bits of the address that count. */

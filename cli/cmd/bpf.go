@@ -58,6 +58,7 @@ func (a *app) bpfRoot(c *cobra.Command, o *bpfOptions) (bpf.Root, error) {
 // policyLine is an entry for people and programs.
 type policyLine struct {
 	Direction  string `json:"direction"`
+	Stage      uint8  `json:"stage"`    // 0: asked first
 	Identity   uint32 `json:"identity"` // 0: any
 	Proto      string `json:"proto"`
 	Port       uint16 `json:"port"`
@@ -100,14 +101,17 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 			}
 		}
 		verdict := "allow"
-		if v.Deny {
+		switch {
+		case v.Pass != 0:
+			verdict = fmt.Sprintf("pass to stage %d", v.Pass)
+		case v.Deny:
 			verdict = "deny"
 		}
-		lines = append(lines, policyLine{policytypes.Direction(k.Direction).String(), k.Identity, types.Proto(k.Protocol).String(), k.Port, k.PortBits,
+		lines = append(lines, policyLine{policytypes.Direction(k.Direction).String(), k.Stage, k.Identity, types.Proto(k.Protocol).String(), k.Port, k.PortBits,
 			verdict, uint32(v.Order >> 32), v.Rule, texts[v.Rule]})
 	}
 	slices.SortFunc(lines, func(x, y policyLine) int {
-		return cmp.Or(cmp.Compare(x.Direction, y.Direction), cmp.Compare(x.Identity, y.Identity), cmp.Compare(x.Proto, y.Proto), cmp.Compare(x.Port, y.Port), cmp.Compare(x.PortBits, y.PortBits))
+		return cmp.Or(cmp.Compare(x.Direction, y.Direction), cmp.Compare(x.Stage, y.Stage), cmp.Compare(x.Identity, y.Identity), cmp.Compare(x.Proto, y.Proto), cmp.Compare(x.Port, y.Port), cmp.Compare(x.PortBits, y.PortBits))
 	})
 	return a.show(lines, func() error {
 		var cells [][]string
@@ -122,9 +126,9 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 			if l.PortBits > 0 && l.PortBits < 16 {
 				port += fmt.Sprintf("-%d", l.Port|uint16(0xFFFF>>l.PortBits))
 			}
-			cells = append(cells, []string{l.Direction, peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence), fmt.Sprint(l.Rule), or(l.RuleText)})
+			cells = append(cells, []string{l.Direction, fmt.Sprint(l.Stage), peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence), fmt.Sprint(l.Rule), or(l.RuleText)})
 		}
-		return a.rows("DIRECTION IDENTITY PROTO PORT VERDICT PRECEDENCE NUMBER RULE", cells)
+		return a.rows("DIRECTION STAGE IDENTITY PROTO PORT VERDICT PRECEDENCE NUMBER RULE", cells)
 	})
 }
 

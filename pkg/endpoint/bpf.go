@@ -21,7 +21,7 @@ func KernelEntries(state map[policytypes.Key]policytypes.Entry) map[policymap.Ke
 
 func kernelKey(k policytypes.Key) policymap.Key {
 	return policymap.Key{
-		Identity: uint32(k.Identity), Direction: uint8(k.Direction),
+		Identity: uint32(k.Identity), Direction: uint8(k.Direction), Stage: uint8(k.Stage),
 		Protocol: uint8(k.Proto), Port: k.Port, PortBits: k.PortBits,
 	}
 }
@@ -29,7 +29,7 @@ func kernelKey(k policytypes.Key) policymap.Key {
 func kernelEntry(e policytypes.Entry) policymap.Entry {
 	return policymap.Entry{
 		Order: uint64(e.Precedence)<<32 | uint64(^e.Rank), Rule: uint32(e.Rule),
-		ProxyPort: e.ProxyPort, Deny: e.Verdict != policytypes.Allow,
+		ProxyPort: e.ProxyPort, Deny: e.Verdict != policytypes.Allow, Pass: uint8(e.Next),
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // MapState is the contents of a policy map. It is folded: in one plane (an
-// identity and a direction) the longest match carries the strongest of all
+// identity, a direction and a stage) the longest match carries the strongest of all
 // entries that cover the packet, and lines that can never decide are left out.
 // Once returned it may be shared and is not to be changed.
 type MapState map[types.Key]types.Entry
@@ -35,7 +35,10 @@ func (sp *SelectorPolicy) MapState(x *Index) (MapState, error) {
 	}
 	b.state = make(MapState, min(size, maxPresize))
 	for _, dir := range []types.Direction{types.Ingress, types.Egress} {
-		b.direction(sp.Direction(dir), dir)
+		d := sp.Direction(dir)
+		for _, stage := range d.stages() {
+			b.direction(d, view{dir, stage})
+		}
 	}
 	b.fold()
 	return b.state, nil
@@ -69,36 +72,56 @@ func (b *builder) put(k types.Key, e types.Entry) {
 	b.lens[k.Direction] |= 1 << k.PortBits
 }
 
+// view is the part of a map that one lookup of a packet can reach.
+type view struct {
+	dir   types.Direction
+	stage types.Stage
+}
+
+// stages are those that a packet can come to, the first one first.
+func (d *DirectionPolicy) stages() []types.Stage {
+	out := []types.Stage{types.StageAll}
+	for i := range d.Rules {
+		if r := &d.Rules[i]; r.Verdict == types.Pass {
+			out = append(out, r.entry().Next)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // direction writes the wildcard plane first, so that entries of identities which
 // it outdoes are never made.
-func (b *builder) direction(d *DirectionPolicy, dir types.Direction) {
-	b.put(types.Key{Direction: dir}, types.Entry{
+func (b *builder) direction(d *DirectionPolicy, v view) {
+	b.put(portKey{}.key(0, v), types.Entry{
 		Precedence: types.DefaultPrecedence, Rule: d.Default.ID, Verdict: d.Default.Verdict})
 	for i := range d.Rules {
 		r := &d.Rules[i]
-		if !r.anybody() {
+		if !r.anybody() || !v.stage.Holds(r.Tier) {
 			continue
 		}
 		for _, p := range r.ports {
-			b.put(p.key(0, dir), r.entry())
+			b.put(p.key(0, v), r.entry())
 		}
 	}
 	if n := d.LocalNode; n != nil {
-		b.putUnder(identity.ReservedHost, dir, portKey{}, types.Entry{
+		b.putUnder(identity.ReservedHost, v, portKey{}, types.Entry{
 			Precedence: types.ImplicitPrecedence, Rule: n.ID, Verdict: n.Verdict})
 	}
 	for i := range d.Rules {
-		b.identities(&d.Rules[i], dir)
+		if r := &d.Rules[i]; v.stage.Holds(r.Tier) {
+			b.identities(r, v)
+		}
 	}
 }
 
 // identities writes a rule's entries outside the wildcard plane.
-func (b *builder) identities(r *ResolvedRule, dir types.Direction) {
+func (b *builder) identities(r *ResolvedRule, v view) {
 	e := r.entry()
 	if !r.anybody() {
 		b.exact = b.exact[:0]
 		for _, p := range r.ports {
-			if !b.outdone(p.key(0, dir), e) {
+			if !b.outdone(p.key(0, v), e) {
 				b.exact = append(b.exact, p)
 			}
 		}
@@ -109,7 +132,7 @@ func (b *builder) identities(r *ResolvedRule, dir types.Direction) {
 			ids, _ := b.index.Matches(peer)
 			for _, id := range ids {
 				for _, p := range b.exact {
-					b.put(p.key(id, dir), e)
+					b.put(p.key(id, v), e)
 				}
 			}
 		}
@@ -117,16 +140,16 @@ func (b *builder) identities(r *ResolvedRule, dir types.Direction) {
 	for _, name := range r.named {
 		for _, peer := range peersOf(&r.Rule) {
 			b.index.eachNamed(peer, name, r.Verdict, func(id identity.NumericIdentity, number uint16) {
-				b.putUnder(id, dir, portKey{name.Proto, number, 16}, e)
+				b.putUnder(id, v, portKey{name.Proto, number, 16}, e)
 			})
 		}
 	}
 }
 
 // putUnder writes an entry unless the wildcard plane outdoes it.
-func (b *builder) putUnder(id identity.NumericIdentity, dir types.Direction, p portKey, e types.Entry) {
-	if !b.outdone(p.key(0, dir), e) {
-		b.put(p.key(id, dir), e)
+func (b *builder) putUnder(id identity.NumericIdentity, v view, p portKey, e types.Entry) {
+	if !b.outdone(p.key(0, v), e) {
+		b.put(p.key(id, v), e)
 	}
 }
 
@@ -135,8 +158,8 @@ func (r *ResolvedRule) anybody() bool {
 	return r.Peers == nil || slices.ContainsFunc(r.Peers, IsWildcard)
 }
 
-func (k portKey) key(id identity.NumericIdentity, dir types.Direction) types.Key {
-	return types.Key{Identity: id, Direction: dir, Proto: k.proto, Port: k.port, PortBits: k.bits}
+func (k portKey) key(id identity.NumericIdentity, v view) types.Key {
+	return types.Key{Identity: id, Direction: v.dir, Stage: v.stage, Proto: k.proto, Port: k.port, PortBits: k.bits}
 }
 
 // outdone reports whether k or a key of the same plane that covers it has an
@@ -162,7 +185,7 @@ func (b *builder) outdoneAbove(k types.Key, e types.Entry) bool {
 			return true
 		}
 	}
-	o, ok := b.state[types.Key{Identity: k.Identity, Direction: k.Direction}]
+	o, ok := b.state[types.Key{Identity: k.Identity, Direction: k.Direction, Stage: k.Stage}]
 	return ok && !e.Beats(o)
 }
 
@@ -180,34 +203,46 @@ func (b *builder) fold() {
 
 // Decide judges a connection as the kernel does: the longest match in the planes
 // of the identity, of the prefix identity (unless 0 or the same) and of the
-// wildcard, and the strongest of the three. Nothing found is a deny by rule 0.
+// wildcard, and the strongest of the three; if that one passes, the same again
+// in the stage that it names. Nothing found is a deny by rule 0.
 func (m MapState) Decide(dir types.Direction, id, prefixID identity.NumericIdentity, proto wtypes.Proto, dport uint16) types.Decision {
-	var best types.Entry
-	d := types.Decision{Verdict: types.Deny}
+	for v := (view{dir: dir}); ; {
+		k, e, ok := m.strongest(v, id, prefixID, portKey{proto, dport, 16})
+		switch {
+		case !ok || e.Verdict == types.Pass && e.Next <= v.stage:
+			return types.Decision{Verdict: types.Deny}
+		case e.Verdict != types.Pass:
+			return types.Decision{Verdict: e.Verdict, Rule: e.Rule, Key: k, Found: true}
+		}
+		v.stage = e.Next
+	}
+}
+
+// strongest is the lookup of the kernel in all planes of one stage.
+func (m MapState) strongest(v view, id, prefixID identity.NumericIdentity, packet portKey) (key types.Key, best types.Entry, found bool) {
 	for i, plane := range [3]identity.NumericIdentity{id, prefixID, 0} {
 		if i == 0 && plane == 0 || i == 1 && (plane == 0 || plane == id) {
 			continue
 		}
-		k, e, ok := m.longest(plane, dir, proto, dport)
-		if ok && (!d.Found || e.Beats(best)) {
-			best = e
-			d = types.Decision{Verdict: e.Verdict, Rule: e.Rule, Key: k, Found: true}
+		k, e, ok := m.longest(plane, v, packet)
+		if ok && (!found || e.Beats(best)) {
+			key, best, found = k, e, true
 		}
 	}
-	return d
+	return key, best, found
 }
 
 // longest is the lookup of the kernel's prefix trie in one plane.
-func (m MapState) longest(id identity.NumericIdentity, dir types.Direction, proto wtypes.Proto, dport uint16) (types.Key, types.Entry, bool) {
-	if proto != wtypes.ProtoAny {
+func (m MapState) longest(id identity.NumericIdentity, v view, packet portKey) (types.Key, types.Entry, bool) {
+	if packet.proto != wtypes.ProtoAny {
 		for n := 16; n >= 0; n-- {
-			k := types.Key{Identity: id, Direction: dir, Proto: proto, Port: dport & portMask(uint8(n)), PortBits: uint8(n)}
+			k := portKey{packet.proto, packet.port & portMask(uint8(n)), uint8(n)}.key(id, v)
 			if e, ok := m[k]; ok {
 				return k, e, true
 			}
 		}
 	}
-	k := types.Key{Identity: id, Direction: dir}
+	k := portKey{}.key(id, v)
 	e, ok := m[k]
 	return k, e, ok
 }
@@ -234,9 +269,9 @@ func (m MapState) Diff(old MapState) (adds, updates MapState, deletes []types.Ke
 	return adds, updates, deletes
 }
 
-// CompareKeys orders keys by direction, identity, protocol and port.
+// CompareKeys orders keys by direction, stage, identity, protocol and port.
 func CompareKeys(a, b types.Key) int {
-	return cmp.Or(cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Identity, b.Identity),
+	return cmp.Or(cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Identity, b.Identity),
 		cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port), cmp.Compare(a.PortBits, b.PortBits))
 }
 

@@ -10,22 +10,25 @@ import (
 
 // Match is a line that would match a connection if it were the only one.
 type Match struct {
-	Ref   types.RuleRef
-	Entry types.Entry
-	Key   types.Key
+	Ref     types.RuleRef
+	Tier    types.Tier // of a rule
+	Entry   types.Entry
+	Key     types.Key
+	Skipped bool // a stronger rule of the tier passed
 }
 
 // Matching returns everything that matches a connection in a direction, before
 // folding: every rule once, then the local node and the default of the
-// direction, strongest first. The first one decides. prefixID is 0 if the peer's
-// address has no prefix identity.
+// direction. The first one decides; the others follow, strongest first. prefixID
+// is 0 if the peer's address has no prefix identity.
 func (sp *SelectorPolicy) Matching(x *Index, dir types.Direction, id, prefixID identity.NumericIdentity, proto wtypes.Proto, dport uint16) []Match {
 	d := sp.Direction(dir)
 	var out []Match
 	packet := portKey{proto, dport, 16}
 	for i := range d.Rules {
-		if k, ok := d.Rules[i].match(x, dir, id, prefixID, packet); ok {
-			out = append(out, Match{Ref: d.Rules[i].Ref, Entry: d.Rules[i].entry(), Key: k})
+		r := &d.Rules[i]
+		if k, ok := r.match(x, dir, id, prefixID, packet); ok {
+			out = append(out, Match{Ref: r.Ref, Tier: r.Tier, Entry: r.entry(), Key: k})
 		}
 	}
 	if n := d.LocalNode; n != nil && id == identity.ReservedHost {
@@ -43,7 +46,26 @@ func (sp *SelectorPolicy) Matching(x *Index, dir types.Direction, id, prefixID i
 		}
 		return 0
 	})
-	return out
+	return decidingFirst(out)
+}
+
+// decidingFirst finds out what passes leave of matches that are sorted.
+func decidingFirst(sorted []Match) []Match {
+	stage := types.StageAll
+	for i, m := range sorted {
+		isRule := m.Entry.Precedence > types.ImplicitPrecedence
+		switch {
+		case isRule && !stage.Holds(m.Tier):
+			sorted[i].Skipped = true
+		case m.Entry.Verdict == types.Pass:
+			stage = m.Entry.Next
+		default: // at the latest the direction's default
+			copy(sorted[1:i+1], sorted[:i])
+			sorted[0] = m
+			return sorted
+		}
+	}
+	return sorted
 }
 
 // match returns the first key of the rule that covers the packet.
@@ -54,7 +76,7 @@ func (r *ResolvedRule) match(x *Index, dir types.Direction, id, prefixID identit
 		}
 		for _, p := range r.ports {
 			if p.covers(packet) {
-				return p.key(plane, dir), true
+				return p.key(plane, view{dir: dir}), true
 			}
 		}
 	}
@@ -67,7 +89,7 @@ func (r *ResolvedRule) match(x *Index, dir types.Direction, id, prefixID identit
 		for _, peer := range peersOf(&r.Rule) {
 			x.eachNamed(peer, name, r.Verdict, func(at identity.NumericIdentity, number uint16) {
 				if number == packet.port && (at == id || at == prefixID) {
-					key, found = packet.key(at, dir), true
+					key, found = packet.key(at, view{dir: dir}), true
 				}
 			})
 		}

@@ -136,7 +136,7 @@ func TestFoldingEqualsBruteForceOverAllMatches(t *testing.T) {
 // wider reports whether a line of the same plane that covers k is as strong.
 func wider(ms policy.MapState, k types.Key, e types.Entry) bool {
 	for o, oe := range ms {
-		if o == k || o.Identity != k.Identity || o.Direction != k.Direction || o.Proto != 0 && o.Proto != k.Proto || o.PortBits > k.PortBits {
+		if o == k || o.Identity != k.Identity || o.Direction != k.Direction || o.Stage != k.Stage || o.Proto != 0 && o.Proto != k.Proto || o.PortBits > k.PortBits {
 			continue
 		}
 		if mask := ^(uint16(uint32(0xFFFF) >> o.PortBits)); k.Port&mask == o.Port && !e.Beats(oe) {

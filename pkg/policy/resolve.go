@@ -31,7 +31,14 @@ type ResolvedRule struct {
 
 // entry is the line that the rule writes.
 func (r *ResolvedRule) entry() types.Entry {
-	return types.Entry{Precedence: r.Precedence, Rank: r.Rank, Rule: r.ID, Verdict: r.Verdict}
+	e := types.Entry{Precedence: r.Precedence, Rank: r.Rank, Rule: r.ID, Verdict: r.Verdict}
+	if r.Verdict == types.Pass {
+		e.Next = types.StageBelowAdmin
+		if r.Tier > types.TierNormal {
+			e.Next = types.StageBelowBaseline
+		}
+	}
+	return e
 }
 
 // Default is what happens in a direction where no rule matches.
@@ -43,7 +50,7 @@ type Default struct {
 
 // DirectionPolicy is the policy of one direction of a subject.
 type DirectionPolicy struct {
-	Rules     []ResolvedRule   // in rank order
+	Rules     []ResolvedRule   // in rank order; those of TierBaseline only where nothing isolates
 	Isolating []types.Resource // the policies that isolate the subject here, sorted; whatever the mode
 	Default   Default
 	LocalNode *Default // at ingress under a default deny: the node's own way in
@@ -98,12 +105,18 @@ func Resolve(s Subject, policies []*types.Policy, mode types.Mode, numberOf func
 }
 
 func (d *DirectionPolicy) finish(dir types.Direction, s Subject, mode types.Mode, numberOf func(types.RuleRef) types.RuleID) {
+	if len(d.Isolating) > 0 { // then TierNormal always decides
+		d.Rules = slices.DeleteFunc(d.Rules, func(r ResolvedRule) bool { return r.Tier > types.TierNormal })
+	}
 	slices.SortStableFunc(d.Rules, func(a, b ResolvedRule) int { return a.Ref.Compare(b.Ref) })
 	for i := range d.Rules {
 		r := &d.Rules[i]
 		r.Rank, r.ID = uint32(i)+1, numberOf(r.Ref)
 		class := uint8(types.ClassAllow)
-		if r.Verdict == types.Deny {
+		switch {
+		case r.Tier.Ordered():
+			class = types.ClassOrdered
+		case r.Verdict == types.Deny:
 			class = types.ClassDeny
 		}
 		r.Precedence = types.MakePrecedence(r.Tier, r.Priority, class)
@@ -172,6 +185,9 @@ func compactNames(names []types.NamedPort) []types.NamedPort {
 
 // validate refuses a rule that no dialect should have written.
 func (r *ResolvedRule) validate() error {
+	if r.Verdict == types.Pass && !r.Tier.Ordered() {
+		return fmt.Errorf("rule %s: passes, but in tier %s there is nothing to pass to", r.Ref, r.Tier)
+	}
 	for i, p := range r.Peers {
 		set := 0
 		for _, is := range []bool{p.Labels != nil, p.CIDR != nil, p.Entity != ""} {

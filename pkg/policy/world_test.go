@@ -249,8 +249,11 @@ func genPolicies(t *rapid.T) []*types.Policy {
 			r := types.Rule{
 				Direction: types.Direction(rapid.IntRange(0, 1).Draw(t, "direction")),
 				Verdict:   types.Verdict(min(1, rapid.IntRange(0, 3).Draw(t, "verdict"))),
-				Tier:      uint8(rapid.SampledFrom([]int{0, 0, 0, 1, 255}).Draw(t, "tier")),
+				Tier:      types.Tier(rapid.SampledFrom([]int{0, 0, 0, -1, 1}).Draw(t, "tier")),
 				Priority:  uint16(rapid.SampledFrom([]int{0, 0, 7, 65535}).Draw(t, "priority")),
+			}
+			if r.Tier.Ordered() && rapid.Bool().Draw(t, "pass") {
+				r.Verdict = types.Pass
 			}
 			r.Ref = types.RuleRef{Resource: p.Resource, Section: r.Direction.String(), Index: j}
 			if n := rapid.SampledFrom([]int{-1, 0, 1, 1, 1, 2, 2, 3}).Draw(t, "peers"); n >= 0 {

@@ -114,14 +114,24 @@ func (w *world) policy(name string) *types.Policy {
 		p.Resource.Kind, p.Resource.Namespace = "CiliumClusterwideNetworkPolicy", ""
 	}
 	index := map[string]int{}
+	var tier types.Tier
+	var priority uint16
+	if w.chance(22) {
+		tier, priority = pick(w.gen, []types.Tier{types.TierAdmin, types.TierAdmin, types.TierBaseline}), pick(w.gen, []uint16{0, 1, 1000})
+		p.Resource.Kind, p.Resource.Namespace, p.IsolatesIngress, p.IsolatesEgress = "ClusterNetworkPolicy", "", false, false
+	}
 	for range w.between(1, 5) {
 		r := types.Rule{Direction: types.Direction(w.IntN(2)), Verdict: types.Allow, Peers: w.peers(), Ports: w.portsOf()}
 		section := r.Direction.String()
+		r.Tier, r.Priority = tier, priority
 		if w.chance(45) {
-			r.Verdict, section = types.Deny, section+"Deny"
+			r.Verdict = types.Deny
 		}
-		if w.chance(10) {
-			r.Tier, r.Priority = pick(w.gen, []uint8{0, 1, 255}), pick(w.gen, []uint16{0, 1, 65535})
+		switch {
+		case tier.Ordered() && w.chance(40):
+			r.Verdict = types.Pass
+		case !tier.Ordered() && r.Verdict == types.Deny:
+			section += "Deny"
 		}
 		r.Ref = types.RuleRef{Resource: p.Resource, Section: section, Index: index[section]}
 		index[section]++

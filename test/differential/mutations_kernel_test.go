@@ -14,7 +14,7 @@ import (
 
 const (
 	mutantSeed     = "WEIR_DIFF_SEED=1"
-	mutantVerdicts = "WEIR_DIFF_VERDICTS=20000"
+	mutantVerdicts = "WEIR_DIFF_VERDICTS=60000"
 	compared       = "TestKernelMapStateAndOracleAgree"
 )
 

@@ -12,8 +12,8 @@ type mutation struct {
 var mutations = []mutation{
 	{
 		"precedence", "bpf/lib/policy.h",
-		"\t\tif (entry && (!found || entry->order > best)) {\n\t\t\tbest = entry->order;",
-		"\t\tif (entry && (!found || entry->order < best)) {\n\t\t\tbest = entry->order;",
+		"key->identity = prefix_identity;\n\t\tother = bpf_map_lookup_elem(map, key);\n\t\tif (other && (!best || other->order > best->order))",
+		"key->identity = prefix_identity;\n\t\tother = bpf_map_lookup_elem(map, key);\n\t\tif (other && (!best || other->order < best->order))",
 		"the weaker of two planes decides",
 	},
 	{
@@ -28,7 +28,7 @@ var mutations = []mutation{
 	},
 	{
 		"direction", "bpf/lib/policy.h",
-		"key.direction = direction;", "key.direction = !direction;",
+		"key.direction = direction | stage << 1;", "key.direction = !direction | stage << 1;",
 		"ingress is judged by egress rules and the other way round",
 	},
 	{
@@ -63,7 +63,12 @@ var mutations = []mutation{
 	},
 	{
 		"deny-class", "pkg/policy/resolve.go",
-		"class = types.ClassDeny", "class = types.ClassRedirect",
+		"class = types.ClassDeny", "class = types.ClassAllow",
+		"a deny does not win over an allow",
+	},
+	{
+		"deny-reason", "bpf/lib/policy.h",
+		"== POLICY_CLASS_DEFAULT ? DROP_POLICY : DROP_POLICY_DENY", "!= POLICY_CLASS_DEFAULT ? DROP_POLICY : DROP_POLICY_DENY",
 		"an explicit deny is told as a default deny",
 	},
 	{
@@ -90,5 +95,60 @@ var mutations = []mutation{
 		"where", "pkg/maps/lxcmap/lxcmap.go",
 		"Identity: i.Identity, PrefixIdentity: i.PrefixIdentity,", "Identity: i.Identity, PrefixIdentity: i.Identity,",
 		"a pod's prefix identity does not reach the kernel",
+	},
+	{
+		"stage", "bpf/lib/policy.h",
+		"stage = entry->pass;", "stage = 0;",
+		"a pass leads nowhere",
+	},
+	{
+		"stage-wildcard", "bpf/lib/policy.h",
+		"if (identity) {\n\t\tkey->identity = 0;\n\t\tother = bpf_map_lookup_elem(map, key);\n\t\tif (other && (!best || other->order > best->order))", "if (identity) {\n\t\tkey->identity = 0;\n\t\tother = bpf_map_lookup_elem(map, key);\n\t\tif (other && !best)",
+		"what holds for anybody is taken only where nothing else is",
+	},
+	{
+		"pass-encoding", "pkg/maps/policymap/record.go",
+		"Rule: e.Rule, Pass: e.Pass}", "Rule: e.Rule}",
+		"a pass is a deny",
+	},
+	{
+		"stage-encoding", "pkg/maps/policymap/record.go",
+		"k.Direction | k.Stage<<1", "k.Direction | k.Stage<<2",
+		"the lines below a pass are not found",
+	},
+	{
+		"pass-below-normal", "pkg/policy/types/entry.go",
+		"return t >= TierAdmin+Tier(s) && s != StageBelowBaseline", "return t > TierAdmin+Tier(s) && s != StageBelowBaseline",
+		"a pass of the Admin tier also skips NetworkPolicy",
+	},
+	{
+		"pass-too-far", "pkg/policy/resolve.go",
+		"if r.Tier > types.TierNormal {\n\t\t\te.Next", "if r.Tier != types.TierNormal {\n\t\t\te.Next",
+		"a pass of the Admin tier also skips Baseline",
+	},
+	{
+		"baseline-when-isolated", "pkg/policy/resolve.go",
+		"if len(d.Isolating) > 0 { // then", "if len(d.Isolating) > 99 { // then",
+		"the Baseline tier is asked for a pod that NetworkPolicy isolates",
+	},
+	{
+		"ordered-by-verdict", "pkg/policy/resolve.go",
+		"case r.Tier.Ordered():", "case r.Tier.Ordered() && r.Verdict != types.Deny:",
+		"in an ordered tier a later deny wins over an earlier accept",
+	},
+	{
+		"tier-order", "pkg/policy/types/entry.go",
+		"level := uint32(tier-TierAdmin)<<16", "level := uint32(TierBaseline-tier)<<16",
+		"the tiers are asked the other way round",
+	},
+	{
+		"range-block", "pkg/policy/port.go",
+		"uint8(16 - bits.TrailingZeros32(size))", "uint8(min(16, 17-bits.TrailingZeros32(size)))",
+		"each block of a port range covers its lower half only",
+	},
+	{
+		"prefix-inside", "pkg/policy/index.go",
+		"outer.Bits() <= inner.Bits()", "outer.Bits() < inner.Bits()",
+		"a block does not match the prefix identity of the same prefix",
 	},
 }

@@ -25,6 +25,7 @@ const (
 type Key struct {
 	Identity  uint32 // 0: any peer
 	Direction uint8  // 0 ingress, 1 egress
+	Stage     uint8  // 0: asked first; others by lines that pass, up to 127
 	Protocol  uint8  // 0: every protocol, then Port and PortBits are 0
 	Port      uint16 // the low 16-PortBits bits are 0
 	PortBits  uint8  // leading bits of Port that count, 0 to 16
@@ -36,6 +37,7 @@ type Entry struct {
 	Rule      uint32
 	ProxyPort uint16 // host byte order; 0: no redirect
 	Deny      bool
+	Pass      uint8 // not 0: the stage that decides instead; Deny is set too, for programs that know no stages
 }
 
 // key is struct policy_key.
@@ -48,10 +50,10 @@ type key struct {
 
 // entry is struct policy_entry.
 type entry struct {
-	Order     uint64
-	Rule      uint32
-	ProxyPort [2]byte // big endian
-	Deny, Pad uint8
+	Order      uint64
+	Rule       uint32
+	ProxyPort  [2]byte // big endian
+	Deny, Pass uint8
 }
 
 // record is a line as the kernel holds it.
@@ -63,15 +65,15 @@ type record struct {
 // plane is the part of a map in which the longest match decides.
 type plane struct {
 	identity  uint32
-	direction uint8
+	direction uint8 // with the stage
 }
 
 func (r record) plane() plane { return plane{r.key.Identity, r.key.Direction} }
 
 func encode(k Key, e Entry) (record, error) {
 	r := record{
-		key:   key{Identity: k.Identity, Direction: k.Direction, Protocol: k.Protocol},
-		entry: entry{Order: e.Order, Rule: e.Rule},
+		key:   key{Identity: k.Identity, Direction: k.Direction | k.Stage<<1, Protocol: k.Protocol},
+		entry: entry{Order: e.Order, Rule: e.Rule, Pass: e.Pass},
 	}
 	binary.BigEndian.PutUint16(r.key.Port[:], k.Port)
 	binary.BigEndian.PutUint16(r.entry.ProxyPort[:], e.ProxyPort)
@@ -79,6 +81,8 @@ func encode(k Key, e Entry) (record, error) {
 		r.entry.Deny = 1
 	}
 	switch {
+	case k.Stage > 127, e.Pass != 0 && (e.Pass <= k.Stage || !e.Deny):
+		return r, fmt.Errorf("policy line %+v: %+v is malformed; a line that passes denies too and names a later stage, of 127 at most", k, e)
 	case k.PortBits > 16, k.Direction > 1, bits.TrailingZeros16(k.Port) < 16-int(k.PortBits):
 		return r, fmt.Errorf("policy key %+v is malformed; a port has at most 16 bits that count and zeros after them", k)
 	case k.Protocol == 0 && k.PortBits > 0:
@@ -93,7 +97,7 @@ func encode(k Key, e Entry) (record, error) {
 
 func (r record) decode() (Key, Entry) {
 	k := Key{
-		Identity: r.key.Identity, Direction: r.key.Direction, Protocol: r.key.Protocol,
+		Identity: r.key.Identity, Direction: r.key.Direction & 1, Stage: r.key.Direction >> 1, Protocol: r.key.Protocol,
 		Port: binary.BigEndian.Uint16(r.key.Port[:]),
 	}
 	if r.key.PrefixLen > anyPortBits {
@@ -101,7 +105,7 @@ func (r record) decode() (Key, Entry) {
 	}
 	return k, Entry{
 		Order: r.entry.Order, Rule: r.entry.Rule,
-		ProxyPort: binary.BigEndian.Uint16(r.entry.ProxyPort[:]), Deny: r.entry.Deny != 0,
+		ProxyPort: binary.BigEndian.Uint16(r.entry.ProxyPort[:]), Deny: r.entry.Deny != 0, Pass: r.entry.Pass,
 	}
 }
 
@@ -139,7 +143,7 @@ func hashOf(records []record) contentHash {
 		b = append(b, r.key.Direction, r.key.Protocol, r.key.Port[0], r.key.Port[1])
 		b = binary.NativeEndian.AppendUint64(b, r.entry.Order)
 		b = binary.NativeEndian.AppendUint32(b, r.entry.Rule)
-		b = append(b, r.entry.ProxyPort[0], r.entry.ProxyPort[1], r.entry.Deny, r.entry.Pad)
+		b = append(b, r.entry.ProxyPort[0], r.entry.ProxyPort[1], r.entry.Deny, r.entry.Pass)
 	}
 	return sha256.Sum256(b)
 }
@@ -184,17 +188,18 @@ func (d delta) fitsInPlace(have int) bool {
 	return !slices.ContainsFunc(d.deletes, func(r record) bool { return grows[r.plane()] })
 }
 
-// sortForAdding puts denies first and, among equals, long prefixes first.
+// sortForAdding puts later stages before the lines that pass to them, then denies
+// first and, among equals, long prefixes first.
 func sortForAdding(records []record) {
 	slices.SortStableFunc(records, func(a, b record) int {
-		return cmp.Or(cmp.Compare(b.entry.Deny, a.entry.Deny), cmp.Compare(b.key.PrefixLen, a.key.PrefixLen))
+		return cmp.Or(cmp.Compare(b.key.Direction>>1, a.key.Direction>>1), cmp.Compare(b.entry.Deny, a.entry.Deny), cmp.Compare(b.key.PrefixLen, a.key.PrefixLen))
 	})
 }
 
 // sortForDeleting is the reverse of sortForAdding.
 func sortForDeleting(records []record) {
 	slices.SortStableFunc(records, func(a, b record) int {
-		return cmp.Or(cmp.Compare(a.entry.Deny, b.entry.Deny), cmp.Compare(a.key.PrefixLen, b.key.PrefixLen))
+		return cmp.Or(cmp.Compare(a.key.Direction>>1, b.key.Direction>>1), cmp.Compare(a.entry.Deny, b.entry.Deny), cmp.Compare(a.key.PrefixLen, b.key.PrefixLen))
 	})
 }
 

@@ -53,8 +53,8 @@ func judge(policies []*types.Policy, mode types.Mode, dir types.Direction, subje
 	if mode == types.ModeNever {
 		return allow(types.KindModeNever)
 	}
-	var best *types.Rule
 	var isolating []types.Resource
+	best := map[types.Tier]*types.Rule{}
 	for _, p := range policies {
 		if !p.Subject.Matches(subject.labels) {
 			continue
@@ -64,24 +64,33 @@ func judge(policies []*types.Policy, mode types.Mode, dir types.Direction, subje
 		}
 		for i := range p.Rules {
 			r := &p.Rules[i]
-			if r.Direction == dir && peersMatch(r.Peers, peer) && portsMatch(r.Ports, c, dst) && (best == nil || stronger(r, best)) {
-				best = r
+			if r.Direction == dir && peersMatch(r.Peers, peer) && portsMatch(r.Ports, c, dst) && (best[r.Tier] == nil || stronger(r, best[r.Tier])) {
+				best[r.Tier] = r
 			}
 		}
 	}
-	isolated := len(isolating) > 0 || mode == types.ModeAlways || subject.labels.HasReserved(labels.NameInit)
-	switch {
-	case best != nil:
-		return Judgement{Judged: true, Verdict: best.Verdict, Ref: best.Ref}
-	case !isolated:
-		return allow(types.KindNotIsolated)
-	case dir == types.Ingress && peer.local:
-		return allow(types.KindLocalNode)
-	case len(isolating) > 0:
+	fromNode := dir == types.Ingress && peer.local
+	for _, tier := range []types.Tier{types.TierAdmin, types.TierNormal, types.TierBaseline} {
+		if r := best[tier]; r != nil && r.Verdict != types.Pass {
+			return Judgement{Judged: true, Verdict: r.Verdict, Ref: r.Ref}
+		}
+		if tier != types.TierNormal || len(isolating) == 0 {
+			continue
+		}
+		if fromNode {
+			return allow(types.KindLocalNode)
+		}
 		slices.SortFunc(isolating, types.Resource.Compare)
 		isolating = slices.CompactFunc(isolating, func(a, b types.Resource) bool { return a.Compare(b) == 0 })
 		return Judgement{Judged: true, Ref: types.RuleRef{Kind: types.KindDefaultDeny, Isolated: isolating}}
-	case subject.labels.HasReserved(labels.NameInit):
+	}
+	isInit := subject.labels.HasReserved(labels.NameInit)
+	switch {
+	case mode != types.ModeAlways && !isInit:
+		return allow(types.KindNotIsolated)
+	case fromNode:
+		return allow(types.KindLocalNode)
+	case isInit:
 		return Judgement{Judged: true, Ref: types.RuleRef{Kind: types.KindInit}}
 	}
 	return Judgement{Judged: true, Ref: types.RuleRef{Kind: types.KindModeAlways}}
@@ -91,16 +100,13 @@ func allow(k types.RuleKind) Judgement {
 	return Judgement{Judged: true, Verdict: types.Allow, Ref: types.RuleRef{Kind: k}}
 }
 
-// stronger: the lower tier, then the lower priority, then a deny over an allow,
-// then the first by name.
+// stronger compares rules of one tier: the lower priority, then a deny over an
+// allow unless the tier is ordered, then the first by name and place.
 func stronger(a, b *types.Rule) bool {
-	if a.Tier != b.Tier {
-		return a.Tier < b.Tier
-	}
 	if a.Priority != b.Priority {
 		return a.Priority < b.Priority
 	}
-	if a.Verdict != b.Verdict {
+	if a.Verdict != b.Verdict && !a.Tier.Ordered() {
 		return a.Verdict == types.Deny
 	}
 	return a.Ref.Compare(b.Ref) < 0

@@ -35,14 +35,49 @@ type Verdict uint8
 const (
 	Deny Verdict = iota
 	Allow
+	// Pass leaves the decision to the next tier. It is said by rules and entries
+	// only, never of a connection.
+	Pass
 )
 
-// String prints "allow" or "deny".
+// String prints "allow", "deny" or "pass".
 func (v Verdict) String() string {
-	if v == Allow {
+	switch v {
+	case Allow:
 		return "allow"
+	case Pass:
+		return "pass"
 	}
 	return "deny"
+}
+
+// Tier is a group of rules that is asked before the next one
+// (policy.networking.k8s.io, ClusterNetworkPolicySpec.Tier). The zero value is
+// that of NetworkPolicy and of the kinds of cilium.io.
+type Tier int8
+
+const (
+	// TierAdmin is asked first, in the order of priorities and of the rules.
+	TierAdmin Tier = -1
+	// TierNormal always decides for a pod that one of its policies isolates.
+	TierNormal Tier = 0
+	// TierBaseline is asked for pods that TierNormal does not isolate, in the order of TierAdmin.
+	TierBaseline Tier = 1
+)
+
+// Ordered reports whether the first rule that matches decides, whatever it
+// says. In TierNormal a deny wins over every allow.
+func (t Tier) Ordered() bool { return t != TierNormal }
+
+// String prints "Admin", "NetworkPolicy" or "Baseline", as the API calls them.
+func (t Tier) String() string {
+	switch {
+	case t < TierNormal:
+		return "Admin"
+	case t > TierNormal:
+		return "Baseline"
+	}
+	return "NetworkPolicy"
 }
 
 // RuleKind says what sort of statement a rule number stands for.
@@ -230,9 +265,10 @@ type Rule struct {
 	Verdict   Verdict
 	Peers     []Peer // nil: anybody; empty: nobody
 	Ports     []Port // nil: every port of every protocol; empty: none
-	// Precedence orders rules of different strength; of equal ones a deny wins
-	// over an allow. Zero is the ordinary level. Tiers of later issues use it.
-	Tier     uint8
+	// Tier and Priority order rules; lower is stronger. Of equal ones of
+	// TierNormal a deny wins over an allow, of equal ones of the other tiers the
+	// first in the order of Ref.
+	Tier     Tier
 	Priority uint16
 }
 

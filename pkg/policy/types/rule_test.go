@@ -102,8 +102,8 @@ func TestTheOrderOfTies(t *testing.T) {
 // the class; below all are the local node and the default.
 func TestPrecedencePacksTierPriorityAndClassInThisOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func() (uint8, uint16, uint8) {
-			return rapid.Uint8().Draw(t, "tier"), rapid.Uint16().Draw(t, "priority"), rapid.Uint8Range(ClassAllow, ClassDeny).Draw(t, "class")
+		draw := func() (Tier, uint16, uint8) {
+			return Tier(rapid.Int8Range(-1, 1).Draw(t, "tier")), rapid.Uint16().Draw(t, "priority"), rapid.Uint8Range(ClassAllow, ClassDeny).Draw(t, "class")
 		}
 		tier, priority, class := draw()
 		tier2, priority2, class2 := draw()
@@ -122,8 +122,8 @@ func TestPrecedencePacksTierPriorityAndClassInThisOrder(t *testing.T) {
 			t.Fatalf("%#x is not above the local node's %#x, or that not above the default's %#x", a, ImplicitPrecedence, DefaultPrecedence)
 		}
 	})
-	require.Equal(t, Precedence(math.MaxUint32), MakePrecedence(0, 0, ClassDeny))
-	require.Equal(t, Precedence(ClassAllow), MakePrecedence(255, 65535, ClassAllow))
+	require.Equal(t, Precedence(math.MaxUint32), MakePrecedence(TierAdmin, 0, ClassDeny))
+	require.Greater(t, MakePrecedence(TierBaseline, 65535, ClassAllow), ImplicitPrecedence)
 }
 
 func TestBeatsAsksPrecedenceThenRank(t *testing.T) {
