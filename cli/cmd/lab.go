@@ -144,7 +144,7 @@ func labPods(folder string) ([]lab.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(problems) > 0 {
+	if problems = filesource.Errors(problems); len(problems) > 0 {
 		return nil, fmt.Errorf("%s (and %d more); see: weir policy validate %s", problems[0], len(problems)-1, folder)
 	}
 	var pods []lab.Pod

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/pkg/filesource"
 )
 
-const policyRefHelp = "KIND is NetworkPolicy, CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy; a clusterwide policy has the NAME alone."
+const policyRefHelp = "KIND is NetworkPolicy, CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy or ClusterNetworkPolicy; the last two have the NAME alone."
 
 func (a *app) policy() *cobra.Command {
 	return group("policy", "list, look into and change policies",
@@ -154,14 +154,14 @@ func (a *app) policyValidate(_ *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	answer := gen.Validation{Valid: len(problems) == 0, Policies: []gen.PolicyRef{}, Problems: []gen.Problem{}}
+	answer := gen.Validation{Valid: len(filesource.Errors(problems)) == 0, Policies: []gen.PolicyRef{}, Problems: []gen.Problem{}}
 	for _, id := range slices.Sorted(maps.Keys(snap.Policies)) {
 		for _, p := range snap.Policies[id] {
 			answer.Policies = append(answer.Policies, gen.PolicyRef{Kind: p.Resource.Kind, Namespace: p.Resource.Namespace, Name: p.Resource.Name, File: p.Resource.File, Line: p.Resource.Line})
 		}
 	}
 	for _, p := range problems {
-		answer.Problems = append(answer.Problems, gen.Problem{File: p.File, Line: p.Line, Field: p.Field, Text: p.Text})
+		answer.Problems = append(answer.Problems, gen.Problem{File: p.File, Line: p.Line, Field: p.Field, Text: p.Text, Warning: p.Warning})
 	}
 	err = a.show(answer, func() error {
 		for _, p := range problems {

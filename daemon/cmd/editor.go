@@ -49,7 +49,7 @@ func (e editor) Validate(_ context.Context, file string, document []byte) api.Va
 	policies, problems := e.source.Check(document, file)
 	v := api.Validation{Resources: resources(policies)}
 	for _, p := range problems {
-		v.Problems = append(v.Problems, api.Problem{File: p.File, Line: p.Line, Field: p.Field, Text: p.Text})
+		v.Problems = append(v.Problems, api.Problem{File: p.File, Line: p.Line, Field: p.Field, Text: p.Text, Warning: p.Warning})
 	}
 	return v
 }

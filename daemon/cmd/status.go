@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/version"
 )
 
@@ -79,11 +80,13 @@ func (a *agent) components() []gen.Component {
 		out = append(out, gen.Component{Name: name, State: state, Message: message, Next: next})
 	}
 	problems := a.source.Problems()
-	first := ""
-	if len(problems) > 0 {
-		first = problems[0].String()
+	message := ""
+	if wrong := filesource.Errors(problems); len(wrong) > 0 {
+		message = fmt.Sprintf("%d problems in files; their last good version is in force; first: %s", len(wrong), wrong[0])
+	} else if len(problems) > 0 {
+		message = fmt.Sprintf("policies name %d objects that are not there; first: %s", len(problems), problems[0])
 	}
-	add("source", len(problems) > 0, gen.StateWarning, fmt.Sprintf("%d problems in files; their last good version is in force; first: %s", len(problems), first), "weir policy validate "+a.cfg.SourceDir)
+	add("source", message != "", gen.StateWarning, message, "weir policy validate "+a.cfg.SourceDir)
 	problem := a.ipcache.Problem()
 	add("ipcache", problem != nil, gen.StateFailing, fmt.Sprint("the kernel's prefixes are behind: ", problem), "see the agent's log; it tries again by itself")
 	degraded, waiting := 0, ""

@@ -3,9 +3,10 @@
 //
 // # What
 //
-// It reads Pod, Namespace, Node and the policy kinds from the files of one or
-// more folders, watches them, and writes the changes to the tables of
-// pkg/workload and to the policy repository.
+// It reads Pod, Namespace, Node, the policy kinds and what policies name (Service,
+// EndpointSlice, CiliumCIDRGroup) from the files of one or more folders, watches
+// them, and writes the changes to the tables of pkg/workload and to the policy
+// repository.
 //
 // # Neighbours
 //
@@ -17,7 +18,9 @@
 // A file is one unit: if a part of it is wrong, its problems are reported with
 // line and field and the file's last good version stays in force. Other files
 // apply all the same. An object that two files hold is taken from the first in
-// the order of names and reported. Folders are not read recursively.
+// the order of names and reported. Folders are not read recursively. When an
+// object that policies name changes, exactly the policies that depend on it are
+// translated again; a name that nothing is known under is a warning.
 //
 // # Try it
 //

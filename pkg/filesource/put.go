@@ -18,12 +18,13 @@ var ErrNotFound = errors.New("no such policy")
 var ErrForeign = errors.New("the policy comes from a watched folder")
 
 // Check reads a text as Put would and returns the policies, changing nothing.
+// With warnings alone there are policies.
 func (s *Source) Check(text []byte, name string) ([]*policytypes.Policy, []Problem) {
 	docs, err := k8s.Split(text, name)
 	if err != nil {
 		return nil, problemsOf(err, name)
 	}
-	c := &contents{policies: map[string][]*policytypes.Policy{}, lines: map[string]int{}}
+	c := newContents()
 	var errs []error
 	for _, d := range docs {
 		if !d.IsPolicy() {
@@ -37,22 +38,31 @@ func (s *Source) Check(text []byte, name string) ([]*policytypes.Policy, []Probl
 	if err := errors.Join(errs...); err != nil {
 		return nil, problemsOf(err, name)
 	}
+	s.mu.Lock()
+	options := k8s.Options{ClusterName: s.cfg.ClusterName, References: s.current.References}
+	s.mu.Unlock()
 	var out []*policytypes.Policy
+	var warnings []Problem
 	for _, id := range c.order {
-		out = append(out, c.policies[id]...)
+		tr, err := k8s.TranslateTraced(c.policies[id].object, options)
+		if err != nil {
+			return nil, problemsOf(err, name)
+		}
+		out = append(out, tr.Policies...)
+		warnings = append(warnings, warningsOf(tr)...)
 	}
 	if len(out) == 0 {
 		return nil, []Problem{{File: name, Text: "holds no policy"}}
 	}
-	return out, nil
+	return out, warnings
 }
 
 // Put keeps the policies of a text in the agent's own folder and applies them,
 // all or none. It returns the revision that has them.
 func (s *Source) Put(text []byte, name string) (policies []*policytypes.Policy, revision uint64, problems []Problem, err error) {
 	policies, problems = s.Check(text, name)
-	if len(problems) > 0 {
-		return nil, 0, problems, nil
+	if wrong := Errors(problems); len(wrong) > 0 {
+		return nil, 0, wrong, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/k8s"
-	policytypes "github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/pkg/workload"
 )
@@ -19,10 +19,23 @@ type contents struct {
 	pods       []*workload.Pod
 	namespaces []*workload.Namespace
 	nodes      []*workload.Node
-	policies   map[string][]*policytypes.Policy // by resource id
-	ports      map[string][]workload.NamedPort  // every container port by pod key, those without a name too
-	lines      map[string]int                   // by object id
-	order      []string                         // object ids as they stand
+	policies   map[string]*translated          // by resource id
+	ports      map[string][]workload.NamedPort // every container port by pod key, those without a name too
+	groups     []*k8s.CIDRGroup
+	services   []*k8s.Service // without addresses
+	slices     []*endpointSlice
+	lines      map[string]int // by object id
+	order      []string       // object ids as they stand
+}
+
+// translated is a policy object and its translation, at first without references.
+type translated struct {
+	object k8s.Object
+	k8s.Translation
+}
+
+func newContents() *contents {
+	return &contents{policies: map[string]*translated{}, ports: map[string][]workload.NamedPort{}, lines: map[string]int{}}
 }
 
 // Options says how objects are read.
@@ -35,7 +48,7 @@ type Options struct {
 func parse(text []byte, file string, o Options) (*contents, error) {
 	docs, err := k8s.Split(text, file)
 	errs := []error{err}
-	c := &contents{policies: map[string][]*policytypes.Policy{}, ports: map[string][]workload.NamedPort{}, lines: map[string]int{}}
+	c := newContents()
 	for _, d := range docs {
 		if err := c.add(d, o); err != nil {
 			errs = append(errs, err)
@@ -51,6 +64,10 @@ func (c *contents) add(d k8s.Document, o Options) error {
 	switch {
 	case d.IsPolicy():
 		return c.addPolicy(d, o)
+	case d.Kind == api.KindCIDRGroup:
+		return c.addGroup(d)
+	case d.APIVersion == "discovery.k8s.io/v1" && d.Kind == "EndpointSlice":
+		return c.addSlice(d)
 	case d.APIVersion != "v1":
 	case d.Kind == "Pod":
 		return c.addPod(d)
@@ -58,8 +75,11 @@ func (c *contents) add(d k8s.Document, o Options) error {
 		return c.addNamespace(d)
 	case d.Kind == "Node":
 		return c.addNode(d, o)
+	case d.Kind == k8s.KindService:
+		return c.addService(d)
 	}
-	return problem(d, "kind", fmt.Sprintf("%s (%s) is not read from a folder; it takes Pod, Namespace, Node and policies", d.Kind, d.APIVersion))
+	return problem(d, "kind", fmt.Sprintf("%s (%s) is not read from a folder; it takes Pod, Namespace, Node, Service, "+
+		"EndpointSlice, CiliumCIDRGroup and policies", d.Kind, d.APIVersion))
 }
 
 func problem(d k8s.Document, path, text string) error {
@@ -81,14 +101,14 @@ func (c *contents) addPolicy(d k8s.Document, o Options) error {
 	if err != nil {
 		return err
 	}
-	policies, err := k8s.Translate(obj, k8s.Options{ClusterName: o.ClusterName})
+	tr, err := k8s.TranslateTraced(obj, k8s.Options{ClusterName: o.ClusterName})
 	if err != nil {
 		return err
 	}
 	if err := c.note(d, obj.ID()); err != nil {
 		return err
 	}
-	c.policies[obj.ID()] = policies
+	c.policies[obj.ID()] = &translated{obj, tr}
 	return nil
 }
 

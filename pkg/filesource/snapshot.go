@@ -19,6 +19,8 @@ type Snapshot struct {
 	Namespaces map[string]*workload.Namespace
 	Nodes      map[string]*workload.Node
 	Policies   map[string][]*policytypes.Policy // by resource id
+	// References is what the policies were translated with.
+	References *k8s.References
 	// Ports are all declared container ports by pod, those without a name too.
 	Ports map[string][]workload.NamedPort
 	// PodOrder lists the pods as they stand in the files, files by name.
@@ -31,13 +33,18 @@ type Problem struct {
 	Line  int    // from 1; 0 unknown
 	Field string // path in the object; empty: the file or object as a whole
 	Text  string // what is wrong and what to do
+	// Warning says that the object is in force all the same.
+	Warning bool
 }
 
-// String prints "file:line: field: text".
+// String prints "file:line: field: text", with "warning" after the line of one.
 func (p Problem) String() string {
 	s := p.File
 	if p.Line > 0 {
 		s += fmt.Sprintf(":%d", p.Line)
+	}
+	if p.Warning {
+		s += ": warning"
 	}
 	if p.Field != "" {
 		s += ": " + p.Field
@@ -59,8 +66,10 @@ func Load(paths []string, o Options) (*Snapshot, []Problem, error) {
 
 // reader keeps the last good version of every file.
 type reader struct {
-	options Options
-	files   map[string]*file
+	options    Options
+	files      map[string]*file
+	references *k8s.References        // of the last scan
+	traced     map[string]*translated // of the last scan: those that depend on references
 }
 
 type file struct {
@@ -165,13 +174,22 @@ func problemsOf(err error, name string) []Problem {
 	}
 	var fe *k8s.FieldError
 	if errors.As(err, &fe) {
-		text := fe.Problem
-		if fe.Kind != "" {
-			text = fmt.Sprintf("%s (%s %s)", text, fe.Kind, fe.Name)
-		}
-		return []Problem{{File: name, Line: fe.Line, Field: fe.Path, Text: text}}
+		return []Problem{problemOf(fe, name)}
 	}
 	return []Problem{{File: name, Text: err.Error()}}
+}
+
+func problemOf(fe *k8s.FieldError, name string) Problem {
+	text := fe.Problem
+	if fe.Kind != "" {
+		text = fmt.Sprintf("%s (%s %s)", text, fe.Kind, fe.Name)
+	}
+	return Problem{File: name, Line: fe.Line, Field: fe.Path, Text: text}
+}
+
+// Errors leaves out the warnings.
+func Errors(problems []Problem) []Problem {
+	return slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return p.Warning })
 }
 
 // merge joins the files in the order of their names; the first file that has
@@ -181,7 +199,7 @@ func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
 		Pods: map[string]*workload.Pod{}, Namespaces: map[string]*workload.Namespace{}, Nodes: map[string]*workload.Node{},
 		Policies: map[string][]*policytypes.Policy{}, Ports: map[string][]workload.NamedPort{},
 	}
-	owner := map[string]string{}
+	owner, policies, references := map[string]string{}, map[string]*translated{}, newCollector()
 	names := make([]string, 0, len(r.files))
 	for name := range r.files {
 		names = append(names, name)
@@ -203,7 +221,15 @@ func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
 			owner[id] = name
 		}
 		s.take(f.good, taken)
+		references.take(f.good, taken)
+		for id, p := range f.good.policies {
+			if !taken[id] {
+				policies[id] = p
+			}
+		}
 	}
+	s.References = references.all(s.Nodes)
+	problems = append(problems, r.translate(s, policies)...)
 	return s, slices.Clip(problems)
 }
 
@@ -224,11 +250,6 @@ func (s *Snapshot) take(c *contents, taken map[string]bool) {
 	for _, n := range c.nodes {
 		if !taken["Node/"+n.Name] {
 			s.Nodes[n.Name] = n
-		}
-	}
-	for id, ps := range c.policies {
-		if !taken[id] {
-			s.Policies[id] = ps
 		}
 	}
 }

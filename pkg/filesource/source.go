@@ -74,7 +74,11 @@ func (s *Source) Scan() error {
 func (s *Source) scan() error {
 	snap, problems := s.reader.scan(s.paths())
 	for _, p := range problems {
-		if !containsProblem(s.problems, p) {
+		switch {
+		case containsProblem(s.problems, p):
+		case p.Warning:
+			s.cfg.Logger.Warn("a policy of the source names what is not there", "problem", p.String())
+		default:
 			s.cfg.Logger.Warn("a file of the source is wrong; its last good version stays in force", "problem", p.String())
 		}
 	}

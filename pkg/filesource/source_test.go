@@ -20,6 +20,7 @@ type fakeRepository struct {
 	mu       sync.Mutex
 	policies map[string][]*policytypes.Policy
 	revision uint64
+	replaced []string
 	changed  chan struct{}
 }
 
@@ -27,6 +28,7 @@ func (f *fakeRepository) ReplaceByResource(id string, ps []*policytypes.Policy) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.policies[id] = ps
+	f.replaced = append(f.replaced, id)
 	f.revision++
 	select {
 	case f.changed <- struct{}{}:
@@ -231,6 +233,7 @@ func TestTheWatchAppliesAChangedFile(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(podA + "---\n" + denyAll))
+	f.Add([]byte(partners + "---\n" + service + "---\n" + slice + "---\n" + egressTo("p", "toServices: [{k8sService: {serviceName: pay, namespace: shop}}]")))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := parse(text, "f", Options{})
 		if (c == nil) == (err == nil) {
