@@ -14,13 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
 
+	"github.com/weirnet/weir/cli/folder"
 	"github.com/weirnet/weir/cli/probe"
 	"github.com/weirnet/weir/pkg/client"
 	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/lab"
-	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/pkg/version"
 )
 
@@ -79,29 +78,17 @@ func (a *app) lab() *cobra.Command {
 	return g
 }
 
-// outside is the form of FOLDER/lab/outside.yaml.
-type outside struct {
-	Hosts []struct {
-		Name      string       `json:"name"`
-		Addresses []netip.Addr `json:"addresses"`
-		Ports     []struct {
-			Port     uint16 `json:"port"`
-			Protocol string `json:"protocol"`
-		} `json:"ports"`
-	} `json:"hosts"`
-}
-
 // labUp builds the lab of a folder.
-func (a *app) labUp(ctx context.Context, o *labOptions, folder string) (*lab.Lab, error) {
+func (a *app) labUp(ctx context.Context, o *labOptions, dir string) (*lab.Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a lab makes network namespaces and loads programs: run it as root")
 	}
-	folder, err := filepath.Abs(folder)
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
 	cfg := lab.Config{
-		Dir: o.dir, SourceDir: folder, NodeName: labNode,
+		Dir: o.dir, SourceDir: dir, NodeName: labNode,
 		Ready:   func(socket string) error { return client.WaitReady(ctx, socket, version.String()) },
 		BPFRoot: filepath.Join(o.bpffs, "weir-lab"+strings.ReplaceAll(o.dir, "/", "-")),
 	}
@@ -110,10 +97,10 @@ func (a *app) labUp(ctx context.Context, o *labOptions, folder string) (*lab.Lab
 	if err := labBinaries(&cfg, o.binDir); err != nil {
 		return nil, err
 	}
-	if cfg.Pods, err = labPods(folder); err != nil {
+	if cfg.Pods, err = labPods(dir); err != nil {
 		return nil, err
 	}
-	if cfg.Hosts, err = labHosts(filepath.Join(folder, "lab", "outside.yaml")); err != nil {
+	if cfg.Hosts, err = labHosts(filepath.Join(dir, "lab", "outside.yaml")); err != nil {
 		return nil, err
 	}
 	return lab.Up(ctx, cfg)
@@ -167,29 +154,15 @@ func labPods(folder string) ([]lab.Pod, error) {
 
 // labHosts reads the outside hosts; a missing file means none.
 func labHosts(path string) ([]lab.Host, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
+	read, err := folder.Outside(path)
 	if err != nil {
 		return nil, err
 	}
-	var file outside
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	var hosts []lab.Host
-	for _, h := range file.Hosts {
-		if h.Name == "" || len(h.Addresses) == 0 {
-			return nil, fmt.Errorf("%s: a host needs a name and addresses", path)
-		}
-		host := lab.Host{Name: h.Name, Addresses: h.Addresses}
+	for _, h := range read {
+		host := lab.Host{Name: h.Name, Addresses: h.Addrs}
 		for _, p := range h.Ports {
-			proto, err := types.ParseProto(p.Protocol)
-			if err != nil {
-				return nil, fmt.Errorf("%s: host %s: %w", path, h.Name, err)
-			}
-			host.Ports = append(host.Ports, lab.Port{Proto: proto, Port: p.Port})
+			host.Ports = append(host.Ports, lab.Port{Proto: p.Proto, Port: p.Port})
 		}
 		hosts = append(hosts, host)
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/policy/simulate"
 	wtypes "github.com/weirnet/weir/pkg/types"
 )
 
@@ -116,10 +116,10 @@ type Namespace struct {
 
 // Letters of a cell.
 const (
-	Allowed  = '.' // both ends allow
-	Ingress  = 'I' // the destination denies
-	Egress   = 'E' // the source denies
-	Both     = 'B' // both deny
+	Allowed  = simulate.Allowed
+	Ingress  = simulate.Ingress // the destination denies
+	Egress   = simulate.Egress  // the source denies
+	Both     = simulate.Both
 	ItSelf   = 's' // source and destination are one
 	NobodyIs = '-' // neither end is a pod
 )
@@ -136,19 +136,6 @@ func (c Cell) String() string { return c.From + " -> " + c.To + " " + c.Probe.St
 
 // Skip reports whether the cell asks nothing.
 func (c Cell) Skip() bool { return c.Want == ItSelf || c.Want == NobodyIs }
-
-// Letter is the cell for the verdicts of the two ends; an end that is no pod allows.
-func Letter(egress, ingress types.Verdict) byte {
-	switch {
-	case egress == types.Deny && ingress == types.Deny:
-		return Both
-	case egress == types.Deny:
-		return Egress
-	case ingress == types.Deny:
-		return Ingress
-	}
-	return Allowed
-}
 
 // Cells returns every cell of the step that asks something, table by table in
 // the order of probes.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/simulate"
-	"github.com/weirnet/weir/pkg/policy/types"
 	wtypes "github.com/weirnet/weir/pkg/types"
 )
 
@@ -54,23 +53,15 @@ func (w *World) pod(p Pod) (simulate.Pod, error) {
 	if err != nil {
 		return simulate.Pod{}, fmt.Errorf("pod %s: %w", p.ID(), err)
 	}
-	all := labels.PodLabels(labels.Pod{
-		Namespace: p.Namespace, ServiceAccount: "default", Cluster: w.Cluster,
-		Labels: p.Labels, NamespaceLabels: w.Namespaces[p.Namespace],
-	})
-	who, _ := labels.DefaultFilter().Split(all)
-	ports := types.NamedPorts{}
+	out := simulate.SketchedPod{Namespace: p.Namespace, Name: p.Name, ServiceAccount: "default", Labels: p.Labels, Addrs: []netip.Addr{a}}
 	for _, port := range p.Ports {
-		if port.Name == "" {
-			continue
-		}
 		proto, err := wtypes.ParseProto(port.Proto)
 		if err != nil {
 			return simulate.Pod{}, fmt.Errorf("pod %s: %w", p.ID(), err)
 		}
-		ports[types.NamedPort{Name: port.Name, Proto: proto}] = port.Port
+		out.Ports = append(out.Ports, simulate.Port{Name: port.Name, Proto: proto, Port: port.Port})
 	}
-	return simulate.Pod{Name: p.ID(), Addrs: []netip.Addr{a}, Labels: who, NamedPorts: ports}, nil
+	return simulate.Sketch{Cluster: w.Cluster, Namespaces: w.Namespaces}.Pod(out), nil
 }
 
 // Wrong is a cell with another verdict than wanted.
@@ -131,6 +122,6 @@ func judge(sim *simulate.Cluster, cell Cell) (Wrong, error) {
 	}
 	var err error
 	w.Egress, w.Ingress, err = sim.Decide(from[0], to[0], cell.Probe.Proto, cell.Probe.Port)
-	w.Got = Letter(w.Egress.Verdict, w.Ingress.Verdict)
+	w.Got = simulate.Letter(w.Egress.Verdict, w.Ingress.Verdict)
 	return w, err
 }

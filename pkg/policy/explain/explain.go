@@ -1,8 +1,8 @@
 package explain
 
 import (
-	"fmt"
-	"strings"
+	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/policy"
@@ -17,6 +17,8 @@ type Peer struct {
 	PrefixIdentity identity.NumericIdentity // 0: no prefix of a policy covers the address
 	// Policy of the end; nil: it is no pod of this node, and judges nothing here.
 	Policy *policy.SelectorPolicy
+	// Addr is the end's address; not valid: not known. Only changes need it.
+	Addr netip.Addr
 }
 
 // Question is the connection to judge.
@@ -24,6 +26,9 @@ type Question struct {
 	From, To Peer
 	Proto    wtypes.Proto
 	Port     uint16 // destination port, host order; of ICMP the type
+	// Policies in force, among which changes of the verdict are looked for; nil:
+	// none are.
+	Policies []*types.Policy
 }
 
 // Judgement is the verdict of one direction.
@@ -31,8 +36,15 @@ type Judgement struct {
 	Direction types.Direction
 	Verdict   types.Verdict
 	Rule      policy.Match     // that decided
-	Losers    []policy.Match   // matched too, strongest first; the direction's default left out
+	Losers    []Loser          // matched too, strongest first; the direction's default left out
 	Isolating []types.Resource // policies that isolate the pod here
+	Changes   []Change         // the smallest that would turn Verdict around, at most one of each kind
+}
+
+// Loser is a rule that matches too and did not decide.
+type Loser struct {
+	policy.Match
+	Why string // it did not decide, in words
 }
 
 // Explanation is the whole answer.
@@ -43,64 +55,69 @@ type Explanation struct {
 	Ingress *Judgement // nil: the destination is no pod of this node
 }
 
-// Explain judges both directions from the policies in force.
+// Explain judges both directions from the policies in force. Changes are looked
+// for where they can matter: at the ends that deny, or, if all allow, at both.
 func Explain(x *policy.Index, q Question) Explanation {
+	e := explain(x, q)
+	for _, j := range e.judgements() {
+		if j.Verdict == e.Verdict {
+			j.Changes = changes(x, q, e.Verdict, j)
+		}
+	}
+	return e
+}
+
+func explain(x *policy.Index, q Question) Explanation {
 	e := Explanation{Question: q, Verdict: types.Allow}
 	if q.From.Policy != nil {
-		e.Egress = judge(x, q.From.Policy, types.Egress, q.To, q)
+		e.Egress = judge(x, types.Egress, q)
 	}
 	if q.To.Policy != nil {
-		e.Ingress = judge(x, q.To.Policy, types.Ingress, q.From, q)
+		e.Ingress = judge(x, types.Ingress, q)
 	}
-	for _, j := range []*Judgement{e.Egress, e.Ingress} {
-		if j != nil && j.Verdict == types.Deny {
+	for _, j := range e.judgements() {
+		if j.Verdict == types.Deny {
 			e.Verdict = types.Deny
 		}
 	}
 	return e
 }
 
-func judge(x *policy.Index, sp *policy.SelectorPolicy, dir types.Direction, peer Peer, q Question) *Judgement {
-	matches := sp.Matching(x, dir, peer.Identity, peer.PrefixIdentity, q.Proto, q.Port)
-	j := &Judgement{Direction: dir, Verdict: matches[0].Entry.Verdict, Rule: matches[0], Isolating: sp.Direction(dir).Isolating}
+// judgements are those of the directions that were judged.
+func (e Explanation) judgements() []*Judgement {
+	return slices.DeleteFunc([]*Judgement{e.Egress, e.Ingress}, func(j *Judgement) bool { return j == nil })
+}
+
+// ends are the pod that judges a direction and its peer.
+func (q *Question) ends(dir types.Direction) (subject, peer *Peer) {
+	if dir == types.Egress {
+		return &q.From, &q.To
+	}
+	return &q.To, &q.From
+}
+
+func judge(x *policy.Index, dir types.Direction, q Question) *Judgement {
+	subject, peer := q.ends(dir)
+	matches := subject.Policy.Matching(x, dir, peer.Identity, peer.PrefixIdentity, q.Proto, q.Port)
+	j := &Judgement{Direction: dir, Verdict: matches[0].Entry.Verdict, Rule: matches[0], Isolating: subject.Policy.Direction(dir).Isolating}
 	for _, m := range matches[1:] {
 		if m.Entry.Precedence != types.DefaultPrecedence {
-			j.Losers = append(j.Losers, m)
+			j.Losers = append(j.Losers, Loser{m, lost(j.Rule.Entry, m)})
 		}
 	}
 	return j
 }
 
-// String prints the explanation for people.
-func (e Explanation) String() string {
-	port := e.Proto.String()
-	if e.Proto.HasPorts() {
-		port = fmt.Sprintf("%d/%s", e.Port, e.Proto)
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s -> %s %s: %s\n", e.From.Name, e.To.Name, port, e.Verdict)
-	e.Egress.write(&b, "egress of "+e.From.Name, e.From)
-	e.Ingress.write(&b, "ingress of "+e.To.Name, e.To)
-	return b.String()
-}
-
-func (j *Judgement) write(b *strings.Builder, where string, end Peer) {
-	if j == nil {
-		fmt.Fprintf(b, "  %s: not judged, %s is no pod of this node\n", where, end.Name)
-		return
-	}
-	fmt.Fprintf(b, "  %s: %s by %s\n", where, j.Verdict, j.Rule.Ref)
-	for _, l := range j.Losers {
-		fmt.Fprintf(b, "    lost: %s by %s, %s\n", l.Entry.Verdict, l.Ref, lost(j.Rule.Entry, l.Entry))
-	}
-}
-
-// lost says why one entry lost to another.
-func lost(won, lost types.Entry) string {
+// lost says why a line that matches did not decide.
+func lost(won types.Entry, m policy.Match) string {
 	switch {
-	case won.Precedence == lost.Precedence:
+	case m.Skipped:
+		return "not asked, since a stronger rule of its tier passed"
+	case m.Entry.Verdict == types.Pass && m.Entry.Beats(won):
+		return "passed to the next tier"
+	case won.Precedence == m.Entry.Precedence:
 		return "equally strong but later in the order of policies"
-	case won.Verdict == types.Deny && lost.Verdict == types.Allow:
+	case won.Verdict == types.Deny && m.Entry.Verdict == types.Allow:
 		return "since a deny beats an allow"
 	}
 	return "since it is weaker"

@@ -99,6 +99,13 @@ func (d Document) Decode(into any) error {
 	return err
 }
 
+// DecodeLined is Decode, which also finds the line of a field by its path, or of
+// the nearest field around it.
+func (d Document) DecodeLined(into any) (lineOf func(path string) int, err error) {
+	where, err := d.decode(into, false)
+	return where.of, err
+}
+
 // child returns the value of a key of a mapping, or nil.
 func child(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {

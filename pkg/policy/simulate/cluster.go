@@ -8,6 +8,7 @@ import (
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy"
+	"github.com/weirnet/weir/pkg/policy/explain"
 	"github.com/weirnet/weir/pkg/policy/types"
 	wtypes "github.com/weirnet/weir/pkg/types"
 )
@@ -205,4 +206,15 @@ func (c *Cluster) side(subject, peer End, dir types.Direction, proto wtypes.Prot
 		return Side{}, fmt.Errorf("%s of %s: no entry was found", dir, subject.Name)
 	}
 	return Side{Judged: true, Verdict: d.Verdict, Rule: c.refs[d.Rule-1]}, nil
+}
+
+// Explain judges a connection by the rules that match, and says why.
+func (c *Cluster) Explain(from, to End, proto wtypes.Proto, port uint16) explain.Explanation {
+	return explain.Explain(c.Index, explain.Question{
+		From: c.peer(from), To: c.peer(to), Proto: proto, Port: port, Policies: c.world.Policies,
+	})
+}
+
+func (c *Cluster) peer(e End) explain.Peer {
+	return explain.Peer{Name: e.Name, Identity: e.Identity, PrefixIdentity: e.Prefix, Policy: c.Policy(e), Addr: e.Addr}
 }

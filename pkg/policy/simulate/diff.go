@@ -1,0 +1,212 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weirnet/weir/pkg/policy/types"
+	wtypes "github.com/weirnet/weir/pkg/types"
+)
+
+// Difference is what two clusters judge differently.
+type Difference struct {
+	Pairs      []PairChange      // that have another verdict
+	Isolations []IsolationChange // pods that policies isolate now, or no longer
+	Gone, Came []string          // pods and hosts of only one of the two
+}
+
+// Empty reports that there is no difference.
+func (d Difference) Empty() bool {
+	return len(d.Pairs)+len(d.Isolations)+len(d.Gone)+len(d.Came) == 0
+}
+
+// PairChange is a connection whose verdict differs, in one or both families.
+type PairChange struct {
+	From, To string
+	Proto    wtypes.Proto
+	Port     uint16
+	Families []string // that change in the same way
+	Old, New Outcome
+}
+
+// Outcome is a verdict and the ends that made it.
+type Outcome struct {
+	Verdict         types.Verdict
+	Egress, Ingress Side
+}
+
+// Rules are those that decided: of a denial the denying ones.
+func (o Outcome) Rules() []types.RuleRef {
+	var out []types.RuleRef
+	for _, s := range []Side{o.Egress, o.Ingress} {
+		if s.Judged && s.Verdict == o.Verdict {
+			out = append(out, s.Rule)
+		}
+	}
+	return out
+}
+
+// String prints "deny by RULE and RULE".
+func (o Outcome) String() string {
+	s := o.Verdict.String()
+	for i, r := range o.Rules() {
+		word := " and "
+		if i == 0 {
+			word = " by "
+		}
+		s += word + r.String()
+	}
+	return s
+}
+
+// IsolationChange is a pod that policies isolate in a direction in only one of
+// the two clusters.
+type IsolationChange struct {
+	Pod       string
+	Direction types.Direction
+	Isolated  bool             // now
+	By        []types.Resource // the policies that do, or that did
+}
+
+// Diff compares what two clusters say of the ends that both have, on the ports
+// that portsOf gives for a destination.
+func Diff(old, now *Cluster, portsOf func(name string) []Port) (Difference, error) {
+	var d Difference
+	var both []string
+	for _, name := range old.Names() {
+		if _, ok := now.Ends(name); ok {
+			both = append(both, name)
+		} else {
+			d.Gone = append(d.Gone, name)
+		}
+	}
+	for _, name := range now.Names() {
+		if _, ok := old.Ends(name); !ok {
+			d.Came = append(d.Came, name)
+		}
+	}
+	for _, name := range both {
+		d.isolation(old, now, name)
+	}
+	for _, from := range both {
+		for _, to := range both {
+			if from == to {
+				continue
+			}
+			for _, p := range portsOf(to) {
+				if err := d.pair(old, now, from, to, p); err != nil {
+					return d, err
+				}
+			}
+		}
+	}
+	return d, nil
+}
+
+func (d *Difference) isolation(old, now *Cluster, name string) {
+	a, b := old.byName[name], now.byName[name]
+	if len(a) == 0 || len(b) == 0 || !a[0].Pod || !b[0].Pod {
+		return
+	}
+	for _, dir := range []types.Direction{types.Ingress, types.Egress} {
+		was, is := old.Policy(a[0]).Direction(dir).Isolating, now.Policy(b[0]).Direction(dir).Isolating
+		switch {
+		case len(was) == 0 && len(is) > 0:
+			d.Isolations = append(d.Isolations, IsolationChange{name, dir, true, is})
+		case len(was) > 0 && len(is) == 0:
+			d.Isolations = append(d.Isolations, IsolationChange{name, dir, false, was})
+		}
+	}
+}
+
+func (d *Difference) pair(old, now *Cluster, from, to string, p Port) error {
+	for _, is4 := range []bool{true, false} {
+		was, asked, err := old.outcome(from, to, p, is4)
+		if err != nil {
+			return fmt.Errorf("the old policies: %w", err)
+		}
+		is, askedNow, err := now.outcome(from, to, p, is4)
+		if err != nil {
+			return fmt.Errorf("the new policies: %w", err)
+		}
+		if !asked || !askedNow || was.Verdict == is.Verdict {
+			continue
+		}
+		c := PairChange{From: from, To: to, Proto: p.Proto, Port: p.Port, Families: []string{"IPv6"}, Old: was, New: is}
+		if is4 {
+			c.Families[0] = "IPv4"
+		}
+		if n := len(d.Pairs); n > 0 && d.Pairs[n-1].same(c) {
+			d.Pairs[n-1].Families = append(d.Pairs[n-1].Families, c.Families...)
+			continue
+		}
+		d.Pairs = append(d.Pairs, c)
+	}
+	return nil
+}
+
+// same reports whether two changes differ in nothing but the family.
+func (c PairChange) same(o PairChange) bool {
+	return c.From == o.From && c.To == o.To && c.Proto == o.Proto && c.Port == o.Port && c.Old.String() == o.Old.String() && c.New.String() == o.New.String()
+}
+
+func (c *Cluster) outcome(from, to string, p Port, is4 bool) (o Outcome, asked bool, err error) {
+	a, okA := c.familyOf(from, is4)
+	b, okB := c.familyOf(to, is4)
+	otherFamily := p.Proto == wtypes.ProtoICMP && !is4 || p.Proto == wtypes.ProtoICMPv6 && is4
+	if !okA || !okB || !a.Pod && !b.Pod || otherFamily {
+		return o, false, nil
+	}
+	o.Egress, o.Ingress, err = c.Decide(a, b, p.Proto, p.Port)
+	o.Verdict = types.Allow
+	if o.Egress.Verdict == types.Deny || o.Ingress.Verdict == types.Deny {
+		o.Verdict = types.Deny
+	}
+	return o, true, err
+}
+
+// NamedByRules lists a number of every part of the port space that the rules tell
+// apart: the first of each port or range, what follows its last where another
+// range goes on, and for each protocol with ports one that no rule names; and the
+// types of ICMP. Two sets of policies that differ at all differ on one of these,
+// or on a named port of the destination.
+func NamedByRules(sets ...[]*types.Policy) []Port {
+	var named []types.Port
+	for _, ps := range sets {
+		for _, p := range ps {
+			for i := range p.Rules {
+				for _, port := range p.Rules[i].Ports {
+					if port.Name == "" && (port.ICMPType || port.Port != 0) {
+						named = append(named, port)
+					}
+				}
+			}
+		}
+	}
+	covered := func(proto wtypes.Proto, n int) bool {
+		return slices.ContainsFunc(named, func(p types.Port) bool {
+			return p.Proto == proto && int(p.Port) <= n && n <= int(max(p.End, p.Port))
+		})
+	}
+	seen := map[Port]bool{}
+	for _, p := range named {
+		seen[Port{Proto: p.Proto, Port: p.Port}] = true
+		if after := int(max(p.End, p.Port)) + 1; !p.ICMPType && covered(p.Proto, after) {
+			seen[Port{Proto: p.Proto, Port: uint16(after)}] = true
+		}
+	}
+	for _, proto := range []wtypes.Proto{wtypes.ProtoTCP, wtypes.ProtoUDP, wtypes.ProtoSCTP} {
+		n := 1
+		for covered(proto, n) {
+			n++
+		}
+		if n <= 65535 {
+			seen[Port{Proto: proto, Port: uint16(n)}] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b Port) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+	})
+}
