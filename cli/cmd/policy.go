@@ -24,7 +24,7 @@ func (a *app) policy() *cobra.Command {
 		&cobra.Command{Use: "delete KIND [NAMESPACE/]NAME", Short: "take one policy out of force", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyDelete},
 		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field. Exit code 1 where there is one.",
 			Args: atLeastArgs(1), RunE: a.policyValidate},
-		a.policyLint(),
+		a.policyLint(), a.policyFmt(), a.policySuggest(),
 	)
 }
 
