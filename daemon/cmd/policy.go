@@ -131,11 +131,9 @@ func (x explainer) Explain(_ context.Context, q api.Question) (api.Explanation, 
 	if proto == types.ProtoICMP || proto == types.ProtoICMPv6 {
 		port = echoRequest(proto)
 	}
-	e := explain.Explain(x.repo.Index(), explain.Question{From: from.Peer, To: to.Peer, Proto: proto, Port: port})
-	return api.Explanation{
-		From: from.model, To: to.model, Port: port, Proto: proto.String(),
-		Egress: judgement(e.Egress), Ingress: judgement(e.Ingress), Text: e.String(),
-	}, nil
+	_, policies := x.repo.Policies()
+	e := explain.Explain(x.repo.Index(), explain.Question{From: from.Peer, To: to.Peer, Proto: proto, Port: port, Policies: policies})
+	return api.Explanation{Explanation: e, From: from.model, To: to.model}, nil
 }
 
 // echoRequest is the ICMP type that stands for a ping.
@@ -201,7 +199,7 @@ func (x explainer) end(s api.Side) (end, *endpoint.Row, error) {
 	addr := row.Addrs()[0]
 	prefix := x.ipcache.PrefixIdentity(addr)
 	return end{
-		Peer:  explain.Peer{Name: name, Identity: row.Identity, PrefixIdentity: prefix, Policy: answer.Policy},
+		Peer:  explain.Peer{Name: name, Identity: row.Identity, PrefixIdentity: prefix, Policy: answer.Policy, Addr: addr},
 		model: gen.Peer{Name: name, Address: addr.String(), Endpoint: row.ID, Identity: uint32(row.Identity), PrefixIdentity: uint32(prefix), Labels: row.Labels.Strings()},
 	}, row, nil
 }
@@ -210,7 +208,7 @@ func (x explainer) end(s api.Side) (end, *endpoint.Row, error) {
 func (x explainer) address(a netip.Addr) end {
 	entry := x.ipcache.Lookup(a)
 	return end{
-		Peer:  explain.Peer{Name: a.String(), Identity: entry.Identity, PrefixIdentity: entry.PrefixIdentity},
+		Peer:  explain.Peer{Name: a.String(), Identity: entry.Identity, PrefixIdentity: entry.PrefixIdentity, Addr: a},
 		model: gen.Peer{Name: a.String(), Address: a.String(), Identity: uint32(entry.Identity), PrefixIdentity: uint32(entry.PrefixIdentity), Labels: labelsOf(x.repo.Index(), entry.Identity)},
 	}
 }
@@ -218,15 +216,4 @@ func (x explainer) address(a netip.Addr) end {
 func labelsOf(x *policy.Index, id identity.NumericIdentity) []string {
 	a, _ := x.Labels(id)
 	return a.Strings()
-}
-
-func judgement(j *explain.Judgement) *api.Judgement {
-	if j == nil {
-		return nil
-	}
-	out := &api.Judgement{Verdict: j.Verdict, Rule: api.NumberedRule{ID: j.Rule.Entry.Rule, Ref: j.Rule.Ref}, Isolating: j.Isolating}
-	for _, l := range j.Losers {
-		out.Losers = append(out.Losers, api.NumberedRule{ID: l.Entry.Rule, Ref: l.Ref})
-	}
-	return out
 }

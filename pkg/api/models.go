@@ -30,8 +30,6 @@ func RuleModel(id types.RuleID, ref types.RuleRef) gen.Rule {
 	return out
 }
 
-func ruleModel(r NumberedRule) gen.Rule { return RuleModel(r.ID, r.Ref) }
-
 func refModel(r types.Resource) gen.PolicyRef {
 	return gen.PolicyRef{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, File: r.File, Line: r.Line}
 }
@@ -53,17 +51,6 @@ func verdictModel(v types.Verdict) gen.Verdict {
 		return gen.VerdictAllow
 	}
 	return gen.VerdictDeny
-}
-
-func judgementModel(j *Judgement) *gen.DirectionVerdict {
-	if j == nil {
-		return nil
-	}
-	out := &gen.DirectionVerdict{Verdict: verdictModel(j.Verdict), Rule: ruleModel(j.Rule), Isolating: refModels(j.Isolating)}
-	for _, l := range j.Losers {
-		out.Losers = append(out.Losers, ruleModel(l))
-	}
-	return out
 }
 
 func policyModel(p *types.Policy) gen.Policy {

@@ -128,14 +128,7 @@ func (h *Handlers) GetWhy(ctx context.Context, r gen.GetWhyRequestObject) (gen.G
 	if err != nil {
 		return nil, err
 	}
-	out := gen.Explanation{From: e.From, To: e.To, Port: e.Port, Proto: e.Proto, Text: e.Text, Verdict: gen.VerdictAllow,
-		Egress: judgementModel(e.Egress), Ingress: judgementModel(e.Ingress)}
-	for _, j := range []*Judgement{e.Egress, e.Ingress} {
-		if j != nil && j.Verdict != types.Allow {
-			out.Verdict = gen.VerdictDeny
-		}
-	}
-	return gen.GetWhy200JSONResponse(out), nil
+	return gen.GetWhy200JSONResponse(ExplanationModel(e)), nil
 }
 
 // question reads the parameters of GET /why.

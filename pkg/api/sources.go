@@ -7,6 +7,7 @@ import (
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
+	"github.com/weirnet/weir/pkg/policy/explain"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
@@ -135,26 +136,8 @@ type Side struct {
 
 // Explanation is the answer to a Question.
 type Explanation struct {
+	explain.Explanation
 	From, To gen.Peer
-	Port     uint16
-	Proto    string
-	Egress   *Judgement // nil: the source is no pod of this node
-	Ingress  *Judgement // nil: the destination is no pod of this node
-	Text     string     // for people
-}
-
-// Judgement is the verdict of one direction.
-type Judgement struct {
-	Verdict   types.Verdict
-	Rule      NumberedRule
-	Losers    []NumberedRule // matched too, strongest first
-	Isolating []types.Resource
-}
-
-// NumberedRule is a rule and the number that stands for it; 0 where it has none.
-type NumberedRule struct {
-	ID  types.RuleID
-	Ref types.RuleRef
 }
 
 // eventSource gives out the data plane's events.

@@ -11,7 +11,10 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
+	"github.com/weirnet/weir/pkg/policy"
+	"github.com/weirnet/weir/pkg/policy/explain"
 	"github.com/weirnet/weir/pkg/policy/types"
+	wiretypes "github.com/weirnet/weir/pkg/types"
 )
 
 // fake is every source of the agent's handlers with one of everything.
@@ -84,9 +87,12 @@ func (f *fake) LookupIP(a netip.Addr) (api.IPEntry, bool) {
 }
 
 func (f *fake) Explain(_ context.Context, q api.Question) (api.Explanation, error) {
-	return api.Explanation{From: gen.Peer{Name: q.From.Namespace + "/" + q.From.Name, Identity: 1001}, To: gen.Peer{Name: q.To.Addr.String(), Identity: 2},
-		Port: q.Port, Proto: q.Proto, Text: "denied", Egress: &api.Judgement{Verdict: types.Deny, Losers: []api.NumberedRule{{ID: 12, Ref: ruleRef}},
-			Rule: api.NumberedRule{ID: 3, Ref: types.RuleRef{Kind: types.KindDefaultDeny, Isolated: []types.Resource{allow}}}}}, nil
+	e := explain.Explanation{Verdict: types.Deny, Egress: &explain.Judgement{Direction: types.Egress,
+		Rule:    policy.Match{Ref: types.RuleRef{Kind: types.KindDefaultDeny, Isolated: []types.Resource{allow}}, Entry: types.Entry{Rule: 3}},
+		Losers:  []explain.Loser{{Match: policy.Match{Ref: ruleRef, Entry: types.Entry{Rule: 12, Verdict: types.Pass}}, Why: "it passed"}},
+		Changes: []explain.Change{{Kind: explain.ChangeRule, Text: "with it", Rule: &ruleRef, Alone: true}}}}
+	e.Port, e.Proto = q.Port, wiretypes.ProtoTCP
+	return api.Explanation{Explanation: e, From: gen.Peer{Name: q.From.Namespace + "/" + q.From.Name, Identity: 1001}, To: gen.Peer{Name: q.To.Addr.String(), Identity: 2}}, nil
 }
 
 func (f *fake) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {

@@ -194,6 +194,27 @@ func (e RuleKind) Valid() bool {
 	}
 }
 
+// Defines values for RuleSays.
+const (
+	SaysAllow RuleSays = "allow"
+	SaysDeny  RuleSays = "deny"
+	SaysPass  RuleSays = "pass"
+)
+
+// Valid indicates whether the value is a known member of the RuleSays enum.
+func (e RuleSays) Valid() bool {
+	switch e {
+	case SaysAllow:
+		return true
+	case SaysDeny:
+		return true
+	case SaysPass:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for State.
 const (
 	StateFailing  State = "failing"
@@ -230,6 +251,24 @@ func (e Verdict) Valid() bool {
 	case VerdictAllow:
 		return true
 	case VerdictDeny:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for VerdictChangeKind.
+const (
+	ChangeLabel VerdictChangeKind = "label"
+	ChangeRule  VerdictChangeKind = "rule"
+)
+
+// Valid indicates whether the value is a known member of the VerdictChangeKind enum.
+func (e VerdictChangeKind) Valid() bool {
+	switch e {
+	case ChangeLabel:
+		return true
+	case ChangeRule:
 		return true
 	default:
 		return false
@@ -307,10 +346,13 @@ type Direction string
 
 // DirectionVerdict Absent for an end that is no pod of this node.
 type DirectionVerdict struct {
+	// Changes The smallest differences with which the verdict of the direction would be the other one, at most one of a kind.
+	Changes []VerdictChange `json:"changes,omitempty,omitzero"`
+
 	// Isolating Policies that isolate the pod in this direction.
 	Isolating []PolicyRef `json:"isolating,omitempty,omitzero"`
 
-	// Losers Rules that match too and lost, strongest first.
+	// Losers Rules that match too and did not decide, strongest first.
 	Losers  []Rule  `json:"losers,omitempty,omitzero"`
 	Rule    Rule    `json:"rule"`
 	Verdict Verdict `json:"verdict"`
@@ -752,15 +794,24 @@ type Rule struct {
 	Log    string    `json:"log,omitempty,omitzero"`
 	Policy PolicyRef `json:"policy,omitempty,omitzero"`
 
+	// Says Of a rule of an explanation.
+	Says RuleSays `json:"says,omitempty,omitzero"`
+
 	// Section ingress, ingressDeny, egress or egressDeny.
 	Section string `json:"section,omitempty,omitzero"`
 
 	// Text One line for people.
 	Text string `json:"text"`
+
+	// Why Of a loser of an explanation. Why it did not decide.
+	Why string `json:"why,omitempty,omitzero"`
 }
 
 // RuleKind defines model for Rule.Kind.
 type RuleKind string
+
+// RuleSays Of a rule of an explanation.
+type RuleSays string
 
 // State defines model for State.
 type State string
@@ -804,6 +855,22 @@ type Validation struct {
 
 // Verdict defines model for Verdict.
 type Verdict string
+
+// VerdictChange defines model for VerdictChange.
+type VerdictChange struct {
+	// Alone The verdict of the whole connection would change too, since no other end denies.
+	Alone bool `json:"alone"`
+
+	// Kind What would be different.
+	Kind VerdictChangeKind `json:"kind"`
+	Rule Rule              `json:"rule,omitempty,omitzero"`
+
+	// Text For people, such as: with label app=web on shop/a.
+	Text string `json:"text"`
+}
+
+// VerdictChangeKind What would be different.
+type VerdictChangeKind string
 
 // EndpointID defines model for EndpointID.
 type EndpointID = string
