@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	"github.com/weirnet/weir/pkg/policy/testfile"
@@ -41,8 +42,9 @@ func newContents() *contents {
 
 // Options says how objects are read.
 type Options struct {
-	ClusterName string // of the pods that policies select
-	NodeName    string // the Node object of this name is the local node
+	ClusterName string         // of the pods that policies select
+	Labels      *labels.Filter // of the agent; nil: every label makes identities
+	NodeName    string         // the Node object of this name is the local node
 }
 
 // parse reads a file's text. On an error nothing of the file counts.
@@ -104,7 +106,7 @@ func (c *contents) addPolicy(d k8s.Document, o Options) error {
 	if err != nil {
 		return err
 	}
-	tr, err := k8s.TranslateTraced(obj, k8s.Options{ClusterName: o.ClusterName})
+	tr, err := k8s.TranslateTraced(obj, k8s.Options{ClusterName: o.ClusterName, Labels: o.Labels})
 	if err != nil {
 		return err
 	}

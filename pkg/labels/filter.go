@@ -43,7 +43,6 @@ var (
 		`controller-uid`,
 		`annotation.*`,
 		`etcd_node`,
-		`statefulset\.kubernetes\.io/pod-name`,
 		`apps\.kubernetes\.io/pod-index`,
 		`batch\.kubernetes\.io/job-completion-index`,
 		`batch\.kubernetes\.io/controller-uid`,
@@ -143,6 +142,10 @@ func (f *Filter) Split(a LabelArray) (identity, information LabelArray) {
 	}
 	return identity, information
 }
+
+// Relevant reports whether a label takes part in identities, so that policies
+// can select by it. A nil Filter lets every label take part.
+func (f *Filter) Relevant(l Label) bool { return f == nil || f.relevant(l) }
 
 func (f *Filter) relevant(l Label) bool {
 	if l.Source == SourceReserved || l.Source == SourceK8s && (l.Key == KeyPodNamespace || l.Key == KeyCluster) {

@@ -44,14 +44,14 @@ func TestPodAuthorCannotSmuggleLabels(t *testing.T) {
 
 func TestDefaultFilter(t *testing.T) {
 	relevant := []string{
-		"k8s:app=x", "k8s:app.kubernetes.io/name=x", "k8s:io.kubernetes.pod.namespace=n", "reserved:host", "container:foo=bar",
+		"k8s:app=x", "k8s:statefulset.kubernetes.io/pod-name=a-0", "k8s:app.kubernetes.io/name=x", "k8s:io.kubernetes.pod.namespace=n", "reserved:host", "container:foo=bar",
 		"k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name=n", "k8s:io.cilium.k8s.policy.cluster=c",
 		"k8s:io.cilium.k8s.policy.serviceaccount=s", "cidr:10.0.0.0/8",
 	}
 	only := []string{
 		"k8s:io.kubernetes.container.name=x", "k8s:kubernetes.io/os=linux", "k8s:node.beta.kubernetes.io/x=1", "k8s:k8s.io/x=1",
 		"k8s:pod-template-hash=1", "k8s:pod-template-generation=1", "k8s:controller-revision-hash=1", "k8s:controller-uid=1",
-		"k8s:annotation.x=1", "k8s:etcd_node=1", "k8s:statefulset.kubernetes.io/pod-name=a-0", "k8s:apps.kubernetes.io/pod-index=0",
+		"k8s:annotation.x=1", "k8s:etcd_node=1", "k8s:apps.kubernetes.io/pod-index=0",
 		"k8s:batch.kubernetes.io/job-completion-index=0", "k8s:batch.kubernetes.io/controller-uid=1", "k8s:topology.kubernetes.io/zone=z",
 	}
 	for _, f := range []*Filter{DefaultFilter(), mustFilter(t)} {

@@ -13,12 +13,14 @@ import (
 //go:embed policy-cases.json.gz
 var compressed []byte
 
-// Suites of which every policy is of a kind that Weir supports.
+// The suites.
 const (
-	SuiteCyclonus   = "cyclonus"    // NetworkPolicy
-	SuiteGenNP      = "gen-np"      // NetworkPolicy, both families, label churn
-	SuiteGenCilium  = "gen-cilium"  // the two kinds of cilium.io
-	SuiteHandCilium = "hand-cilium" // the same, edge cases
+	SuiteCyclonus    = "cyclonus"                 // NetworkPolicy
+	SuiteGenNP       = "gen-np"                   // NetworkPolicy, both families, label churn
+	SuiteGenCilium   = "gen-cilium"               // the two kinds of cilium.io
+	SuiteHandCilium  = "hand-cilium"              // the same, edge cases
+	SuiteGenCNP      = "gen-cnp"                  // ClusterNetworkPolicy with NetworkPolicy
+	SuiteConformance = "cnp-conformance-policies" // ClusterNetworkPolicy, those of its own conformance tests
 )
 
 // Set is all cases.

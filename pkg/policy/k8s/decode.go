@@ -3,9 +3,12 @@ package k8s
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	npapi "sigs.k8s.io/network-policy-api/apis/v1beta1"
 
 	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/types"
@@ -17,8 +20,8 @@ const KindNetworkPolicy = "NetworkPolicy"
 // Object is a policy object, decoded but not translated.
 type Object struct {
 	types.Resource
-	// Value is *networkingv1.NetworkPolicy, *api.CiliumNetworkPolicy or
-	// *api.CiliumClusterwideNetworkPolicy.
+	// Value is *networkingv1.NetworkPolicy, *api.CiliumNetworkPolicy,
+	// *api.CiliumClusterwideNetworkPolicy or *npapi.ClusterNetworkPolicy.
 	Value any
 
 	lines lines
@@ -26,20 +29,25 @@ type Object struct {
 
 // dialects are the kinds that Translate understands.
 var dialects = map[string]struct {
-	apiVersion string
-	clustered  bool // has no namespace
-	empty      func() any
+	apiVersions []string
+	clustered   bool // has no namespace
+	empty       func() any
 }{
-	KindNetworkPolicy:   {"networking.k8s.io/v1", false, func() any { return new(networkingv1.NetworkPolicy) }},
-	api.KindNamespaced:  {api.APIVersion, false, func() any { return new(api.CiliumNetworkPolicy) }},
-	api.KindClusterwide: {api.APIVersion, true, func() any { return new(api.CiliumClusterwideNetworkPolicy) }},
+	KindNetworkPolicy:        {[]string{"networking.k8s.io/v1"}, false, func() any { return new(networkingv1.NetworkPolicy) }},
+	api.KindNamespaced:       {[]string{api.APIVersion}, false, func() any { return new(api.CiliumNetworkPolicy) }},
+	api.KindClusterwide:      {[]string{api.APIVersion}, true, func() any { return new(api.CiliumClusterwideNetworkPolicy) }},
+	KindClusterNetworkPolicy: {[]string{npapi.GroupName + "/v1alpha2", npapi.GroupName + "/v1beta1"}, true, func() any { return new(npapi.ClusterNetworkPolicy) }},
+}
+
+// Kinds returns the kinds of policy that are understood.
+func Kinds() []string {
+	return []string{KindNetworkPolicy, api.KindNamespaced, api.KindClusterwide, KindClusterNetworkPolicy}
 }
 
 // later are kinds of policy that are known and refused.
 var later = map[string]string{
-	"ClusterNetworkPolicy":       "use CiliumClusterwideNetworkPolicy",
-	"AdminNetworkPolicy":         "use CiliumClusterwideNetworkPolicy",
-	"BaselineAdminNetworkPolicy": "use CiliumClusterwideNetworkPolicy",
+	"AdminNetworkPolicy":         "use ClusterNetworkPolicy with tier Admin",
+	"BaselineAdminNetworkPolicy": "use ClusterNetworkPolicy with tier Baseline",
 	"CiliumEgressGatewayPolicy":  "take it out",
 	"CiliumLocalRedirectPolicy":  "take it out",
 }
@@ -86,14 +94,14 @@ func (d Document) Policy() (Object, error) {
 		return Object{}, d.problem(d.Line, "kind", fmt.Sprintf("%s (%s) is not supported yet; %s", d.Kind, d.APIVersion, next))
 	}
 	if !ok {
-		return Object{}, d.problem(d.Line, "kind", fmt.Sprintf("%q is no kind of policy; give one of NetworkPolicy, %s, %s",
-			clip(d.Kind), api.KindNamespaced, api.KindClusterwide))
+		return Object{}, d.problem(d.Line, "kind", fmt.Sprintf("%q is no kind of policy; give one of %s",
+			clip(d.Kind), strings.Join(Kinds(), ", ")))
 	}
-	if d.APIVersion != k.apiVersion {
-		return Object{}, d.problem(d.Line, "apiVersion", fmt.Sprintf("%q is not known for this kind; give %s", clip(d.APIVersion), k.apiVersion))
+	if !slices.Contains(k.apiVersions, d.APIVersion) {
+		return Object{}, d.problem(d.Line, "apiVersion", fmt.Sprintf("%q is not known for this kind; give %s", clip(d.APIVersion), strings.Join(k.apiVersions, " or ")))
 	}
 	v := k.empty()
-	where, err := d.decode(v, k.apiVersion == api.APIVersion)
+	where, err := d.decode(v, d.APIVersion == api.APIVersion)
 	if err != nil {
 		return Object{}, err
 	}
@@ -112,6 +120,8 @@ func newObject(v any, file string, where lines) (Object, error) {
 		o.Kind, o.Namespace, o.Name = api.KindNamespaced, p.Namespace, p.Name
 	case *api.CiliumClusterwideNetworkPolicy:
 		o.Kind, o.Namespace, o.Name = api.KindClusterwide, p.Namespace, p.Name
+	case *npapi.ClusterNetworkPolicy:
+		o.Kind, o.Namespace, o.Name = KindClusterNetworkPolicy, p.Namespace, p.Name
 	default:
 		return Object{}, fmt.Errorf("object of type %T is no policy", v)
 	}

@@ -62,8 +62,8 @@ func TestTheGoodObjectsOfABadFileAreReturned(t *testing.T) {
 }
 
 func TestKindsOfLaterIssuesAreRefusedByName(t *testing.T) {
-	_, err := Decode([]byte("apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: a}\nspec: {}\n"), "p.yaml")
-	require.EqualError(t, err, "p.yaml:1: ClusterNetworkPolicy a: kind: ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2) is not supported yet; use CiliumClusterwideNetworkPolicy")
+	_, err := Decode([]byte("apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: a}\nspec: {}\n"), "p.yaml")
+	require.EqualError(t, err, "p.yaml:1: AdminNetworkPolicy a: kind: AdminNetworkPolicy (policy.networking.k8s.io/v1alpha1) is not supported yet; use ClusterNetworkPolicy with tier Admin")
 }
 
 func TestHostileTextsAreRefused(t *testing.T) {

@@ -5,7 +5,8 @@
 //
 // Split cuts a text into documents, Decode makes policy objects of them and
 // Translate makes policies. The dialects are NetworkPolicy of
-// networking.k8s.io/v1 and the two kinds of policy/api. What policies name beside
+// networking.k8s.io/v1, the two kinds of policy/api and ClusterNetworkPolicy of
+// policy.networking.k8s.io. What policies name beside
 // pods (groups of blocks, services, nodes) is given to Translate as References;
 // TranslateTraced also says which of them an object depends on.
 //

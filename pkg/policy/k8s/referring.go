@@ -90,6 +90,9 @@ func without(p netip.Prefix, except []netip.Prefix) *types.CIDRPeer {
 
 // objects reads a selector of objects that are no pods.
 func (t *translator) objects(s *metav1.LabelSelector, path string) labels.Selector {
+	pods := t.filter
+	defer func() { t.filter = pods }()
+	t.filter = nil // all labels of what is no pod are seen
 	return labels.NewSelector(t.requirements(s, path, podKey)...)
 }
 

@@ -329,3 +329,25 @@ func TestICMPTypes(t *testing.T) {
 	}
 	require.Equal(t, []types.Port{{Proto: 1, ICMPType: true}}, policies(t, in("{fields: [{type: EchoReply}]}"))[0].Rules[0].Ports)
 }
+
+func TestASelectorByALabelThatNoIdentityCarriesIsReported(t *testing.T) {
+	objects, err := Decode([]byte(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: p, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web, pod-template-hash: a1}}
+  ingress:
+  - from:
+    - podSelector: {matchExpressions: [{key: batch.kubernetes.io/job-completion-index, operator: Exists}]}
+      namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}
+`), "p.yaml")
+	require.NoError(t, err)
+	tr, err := TranslateTraced(objects[0], Options{Labels: labels.DefaultFilter()})
+	require.NoError(t, err)
+	require.Len(t, tr.Missing, 2)
+	require.ErrorContains(t, tr.Missing[0], "p.yaml:5: NetworkPolicy shop/p: spec.podSelector.matchLabels[pod-template-hash]: no identity carries the label pod-template-hash")
+	require.ErrorContains(t, tr.Missing[1], "spec.ingress[0].from[0].podSelector.matchExpressions[0].key: no identity carries the label batch.kubernetes.io/job-completion-index")
+	tr, err = TranslateTraced(objects[0], Options{})
+	require.NoError(t, err)
+	require.Empty(t, tr.Missing)
+}

@@ -62,6 +62,7 @@ func (t *translator) requirements(s *metav1.LabelSelector, path string, key keyF
 		if problem != "" {
 			t.fail(at, "%s", problem)
 		}
+		t.inIdentities(source, name, at)
 		v := s.MatchLabels[k]
 		t.labelValue(at, v)
 		out = append(out, labels.Requirement{Source: source, Key: name, Operator: labels.In, Values: []string{v}})
@@ -72,6 +73,7 @@ func (t *translator) requirements(s *metav1.LabelSelector, path string, key keyF
 		if problem != "" {
 			t.fail(at+".key", "%q %s", clip(e.Key), problem)
 		}
+		t.inIdentities(source, name, at+".key")
 		r := labels.Requirement{Source: source, Key: name, Values: e.Values}
 		switch e.Operator {
 		case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
@@ -97,6 +99,17 @@ func (t *translator) requirements(s *metav1.LabelSelector, path string, key keyF
 		out = append(out, r)
 	}
 	return out
+}
+
+// inIdentities notes a label that takes part in no identity: a selector never
+// sees it, so what asks for it matches nobody, and what excludes it everybody.
+func (t *translator) inIdentities(source, name, path string) {
+	if source == labels.SourceAny {
+		source = labels.SourceK8s
+	}
+	if !t.filter.Relevant(labels.Label{Source: source, Key: name}) {
+		t.note(path, "no identity carries the label %s, so no pod is seen to have it; select by another label, or let it in with the agent's --labels", clip(name))
+	}
 }
 
 func (t *translator) labelValue(path, v string) {

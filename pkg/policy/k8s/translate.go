@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	npapi "sigs.k8s.io/network-policy-api/apis/v1beta1"
 
+	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
@@ -15,6 +17,9 @@ type Options struct {
 	// ClusterName limits the pods that peers select to those of this cluster,
 	// unless the peer names a cluster. Pods must carry the same name. Empty: no limit.
 	ClusterName string
+	// Labels says which labels make identities; nil: all. A selector by another
+	// label is reported as missing.
+	Labels *labels.Filter
 	// References is what policies name beside pods; nil: nothing is known.
 	References *References
 }
@@ -26,8 +31,8 @@ type Translation struct {
 	// Uses says what the object names beside pods, sorted, known or not: when one
 	// of them changes, it has to be translated again.
 	Uses []Use
-	// Missing are names that nothing is known under; they stand for nobody. No
-	// errors.
+	// Missing are names that nothing is known under and labels that no identity
+	// carries; they stand for nobody. No errors.
 	Missing []*FieldError
 }
 
@@ -42,7 +47,7 @@ func Translate(o Object, opts Options) ([]*types.Policy, error) {
 // TranslateTraced is Translate for callers that translate again when what the
 // policies name has changed.
 func TranslateTraced(o Object, opts Options) (Translation, error) {
-	t := &translator{object: &o, cluster: opts.ClusterName, refs: opts.References, uses: map[Use]bool{}}
+	t := &translator{object: &o, cluster: opts.ClusterName, filter: opts.Labels, refs: opts.References, uses: map[Use]bool{}}
 	if t.refs == nil {
 		t.refs = &References{}
 	}
@@ -54,6 +59,8 @@ func TranslateTraced(o Object, opts Options) (Translation, error) {
 		ps = t.cilium(v.Spec, v.Specs)
 	case *api.CiliumClusterwideNetworkPolicy:
 		ps = t.cilium(v.Spec, v.Specs)
+	case *npapi.ClusterNetworkPolicy:
+		ps = []*types.Policy{t.clusterNetworkPolicy(&v.Spec)}
 	default:
 		return Translation{}, fmt.Errorf("translate %s: object of type %T is no policy", o.Resource, o.Value)
 	}
@@ -81,6 +88,7 @@ func TranslateAll(objects []Object, opts Options) ([]*types.Policy, error) {
 type translator struct {
 	object  *Object
 	cluster string
+	filter  *labels.Filter
 	refs    *References // never nil
 	uses    map[Use]bool
 	missing []*FieldError
@@ -98,8 +106,12 @@ func (t *translator) use(kind, name string) { t.uses[Use{kind, name}] = true }
 
 // miss notes a name that nothing is known under.
 func (t *translator) miss(kind, name, path string) {
+	t.note(path, "there is no %s %s; it stands for nobody until there is", kind, clip(name))
+}
+
+func (t *translator) note(path, format string, args ...any) {
 	if len(t.missing) < 20 {
-		t.missing = append(t.missing, t.object.problem(path, fmt.Sprintf("there is no %s %s; it stands for nobody until there is", kind, clip(name))))
+		t.missing = append(t.missing, t.object.problem(path, fmt.Sprintf(format, args...)))
 	}
 }
 

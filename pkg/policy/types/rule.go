@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/weirnet/weir/pkg/labels"
@@ -140,6 +141,7 @@ type RuleRef struct {
 	Resource Resource   // of KindPolicy
 	Section  string     // one of the Section constants; of a rule under specs with its place, "specs[0].ingress"
 	Index    int        // position in the section, from 0
+	Name     string     // that its author gave it; empty: none
 	Line     int        // first line of the rule in Resource.File; 0 unknown
 	Isolated []Resource // of KindDefaultDeny: the policies that isolate, sorted
 	Log      string     `json:",omitempty"` // what the author wants shown in events of the rule
@@ -167,6 +169,9 @@ func (r RuleRef) String() string {
 	switch r.Kind {
 	case KindPolicy:
 		s := fmt.Sprintf("%s %s[%d]", r.Resource, r.Section, r.Index)
+		if r.Name != "" {
+			s += " " + strconv.Quote(r.Name)
+		}
 		if r.Resource.File != "" {
 			line := r.Line
 			if line == 0 {
