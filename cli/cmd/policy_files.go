@@ -164,19 +164,22 @@ func lintSet(set fileSet) (found []lint.Finding, policies, pods int, err error) 
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	// What filesource refuses is reported once, by its problems.
+	// What filesource refuses is reported once, by its problems; what it warns of is found by lint.
+	o := k8s.Options{ClusterName: clusterName, Labels: labels.DefaultFilter(), References: snap.References}
 	var good []k8s.Object
-	for _, o := range objects {
-		if _, err := k8s.Translate(o, k8s.Options{ClusterName: clusterName}); err == nil {
-			good = append(good, o)
+	for _, p := range objects {
+		if _, err := k8s.Translate(p, o); err == nil {
+			good = append(good, p)
 		} else if fe := new(k8s.FieldError); !errors.As(err, &fe) {
 			return nil, 0, 0, err
 		}
 	}
 	for _, p := range problems {
-		found = append(found, lint.Problem(p.File, p.Line, p.Field, p.Text))
+		if !p.Warning {
+			found = append(found, lint.Problem(p.File, p.Line, p.Field, p.Text))
+		}
 	}
-	found = append(found, lint.Run(good, lintWorld(snap), k8s.Options{ClusterName: clusterName})...)
+	found = append(found, lint.Run(good, lintWorld(snap), o)...)
 	slices.SortStableFunc(found, lint.Compare)
 	return found, len(objects), len(snap.Pods), nil
 }

@@ -13,11 +13,7 @@ import (
 func (l *linter) selectors(p part) {
 	const fix = "ask for one of the two"
 	if key := contradiction(p.policy.Subject); key != "" {
-		field := p.path + ".endpointSelector"
-		if p.object.HasField(p.path + ".podSelector") {
-			field = p.path + ".podSelector"
-		}
-		l.report(p, Contradiction, field, fix, "no value of the label %s is what the selector asks for, so the policy governs no pod", plain(key))
+		l.report(p, Contradiction, p.subjectPath(), fix, "no value of the label %s is what the selector asks for, so the policy governs no pod", plain(key))
 		for _, r := range p.rules {
 			l.dead[r.Ref.Key()] = true
 		}

@@ -31,6 +31,7 @@ var (
 	OtherNamespace  = Code{"WL204", "other-namespace", "A peer selects pods of the policy's own namespace, and only other namespaces have such pods."}
 	UnknownPort     = Code{"WL205", "unknown-port", "No pod that the rule is about gives a port this name."}
 	HostNetworkOnly = Code{"WL206", "host-network-only", "The policy selects only pods of the host network, which policies do not govern."}
+	NoReference     = Code{"WL207", "no-reference", "The policy names a service, a group of addresses or a label that nothing has."}
 
 	Overridden = Code{"WL301", "overridden", "A deny decides everything that the rule would allow."}
 	Shadowed   = Code{"WL302", "shadowed", "Other rules decide everything that the rule is about."}
@@ -42,7 +43,7 @@ func Codes() []Code {
 		Refused, ExceptOutside,
 		EmptyRuleList, EmptyPeers, EmptyElement, EmptyIsAll, NoPolicyTypes, TypesIgnore, PortIsTCP, NotOutside, DenyOnly,
 		CIDROfPods, ExceptIsNoDeny, NothingLeft, Contradiction,
-		NoNamespace, NoSubject, NoPeer, OtherNamespace, UnknownPort, HostNetworkOnly,
+		NoNamespace, NoSubject, NoPeer, OtherNamespace, UnknownPort, HostNetworkOnly, NoReference,
 		Overridden, Shadowed,
 	}
 }

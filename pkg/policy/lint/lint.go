@@ -107,23 +107,47 @@ type part struct {
 	path   string // "spec" or "specs[0]"
 	spec   any    // *networkingv1.NetworkPolicySpec or *api.Rule; nil of other kinds
 	rules  []*types.Rule
+	// missing is what it names and nothing is known under.
+	missing []*k8s.FieldError
+}
+
+// misses reports whether something at the field or below it is missing.
+func (p part) misses(path string) bool {
+	return slices.ContainsFunc(p.missing, func(m *k8s.FieldError) bool {
+		return m.Path == path || strings.HasPrefix(m.Path, path+".") || strings.HasPrefix(m.Path, path+"[")
+	})
+}
+
+// subjectPath is the field that selects the pods governed.
+func (p part) subjectPath() string {
+	for _, name := range []string{".podSelector", ".endpointSelector", ".subject"} {
+		if p.object.HasField(p.path + name) {
+			return p.path + name
+		}
+	}
+	return p.path
 }
 
 // add translates an object; one that cannot be is a finding.
 func (l *linter) add(o *k8s.Object, opts k8s.Options) {
-	policies, err := k8s.Translate(*o, opts)
+	tr, err := k8s.TranslateTraced(*o, opts)
 	if err != nil {
 		l.refused(o, err)
 		return
 	}
 	specs, paths := specsOf(o)
-	for i, p := range policies {
+	for i, p := range tr.Policies {
 		q := part{object: o, policy: p, path: "spec"}
-		if len(specs) == len(policies) {
+		if len(specs) == len(tr.Policies) {
 			q.spec, q.path = specs[i], paths[i]
 		}
 		for j := range p.Rules {
 			q.rules = append(q.rules, &p.Rules[j])
+		}
+		for _, m := range tr.Missing {
+			if m.Path == q.path || strings.HasPrefix(m.Path, q.path+".") {
+				q.missing = append(q.missing, m)
+			}
 		}
 		l.parts = append(l.parts, q)
 	}

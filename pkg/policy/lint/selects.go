@@ -24,10 +24,17 @@ func (l *linter) selects(p part) {
 			"the policy lies in the namespace %q, which is not there", ns)
 		return
 	}
-	l.subject(p)
+	for _, m := range p.missing {
+		l.report(p, NoReference, m.Path, "correct the name, or create what it names", "%s: %s", m.Path, m.Problem)
+	}
+	if !p.misses(p.subjectPath()) {
+		l.subject(p)
+	}
 	for _, r := range p.rules {
 		for i, peer := range r.Peers {
-			if peer.Labels != nil && !namesReserved(*peer.Labels) && contradiction(*peer.Labels) == "" {
+			if peer.Labels != nil && p.misses(p.peerPath(r, i)) {
+				l.dead[r.Ref.Key()] = true
+			} else if peer.Labels != nil && !namesReserved(*peer.Labels) && contradiction(*peer.Labels) == "" {
 				l.peer(p, r, i, *peer.Labels)
 			}
 		}
@@ -39,10 +46,7 @@ func (l *linter) subject(p part) {
 	if len(l.world.Pods)+len(l.world.HostPods) == 0 || namesReserved(s) || len(podPart(s)) == 0 || matchAny(s, l.world.Pods) {
 		return
 	}
-	field := p.path + ".endpointSelector"
-	if p.object.HasField(p.path + ".podSelector") {
-		field = p.path + ".podSelector"
-	}
+	field := p.subjectPath()
 	for _, r := range p.rules {
 		l.dead[r.Ref.Key()] = true
 	}
