@@ -25,6 +25,7 @@ func (a *app) policy() *cobra.Command {
 		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field. Exit code 1 where there is one.",
 			Args: atLeastArgs(1), RunE: a.policyValidate},
 		a.policyLint(), a.policyFmt(), a.policySuggest(),
+		a.policyTest(), a.policyTable(), a.policyExplain(), a.policyDiff(),
 	)
 }
 

@@ -121,6 +121,16 @@ func exactArgs(n int) cobra.PositionalArgs {
 	}
 }
 
+// atMostArgs is cobra.MaximumNArgs with an error that shows the form.
+func atMostArgs(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
+		}
+		return nil
+	}
+}
+
 // atLeastArgs is cobra.MinimumNArgs with an error that shows the form.
 func atLeastArgs(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {

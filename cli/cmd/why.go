@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/weirnet/weir/api/v1/gen"
 )
 
 func (a *app) why() *cobra.Command {
@@ -28,14 +26,7 @@ func (a *app) runWhy(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = a.show(e, func() error {
-		_, err := fmt.Fprintln(a.out, strings.TrimRight(e.Text, "\n"))
-		return err
-	})
-	if err == nil && e.Verdict == gen.VerdictDeny {
-		return errNo
-	}
-	return err
+	return a.showExplanations(c, e)
 }
 
 // whyQuestion is the command line taken apart; empty fields were not given.

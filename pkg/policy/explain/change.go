@@ -99,26 +99,34 @@ func (s search) labelChanges() []candidate {
 	subject := func(edits ...edit) { out = s.relabel(out, edits, true) }
 	own, peers := s.labelsOf(true), s.labelsOf(false)
 	for _, p := range s.q.Policies {
-		if !p.Subject.Matches(own) {
-			s.selected(p, own, subject)
-			continue
-		}
 		for i := range p.Rules {
-			if r := &p.Rules[i]; r.Direction == s.j.Direction {
+			if r := &p.Rules[i]; r.Direction == s.j.Direction && p.Subject.Matches(own) {
 				s.repeer(r, peers, peer)
 			}
 		}
 	}
 	for _, p := range s.q.Policies { // what selects the pod and could do so no longer
-		isolates := p.IsolatesIngress && s.j.Direction == types.Ingress || p.IsolatesEgress && s.j.Direction == types.Egress
 		decided := s.j.Rule.Ref.Kind == types.KindPolicy && s.j.Rule.Ref.Resource == p.Resource
-		if p.Subject.Matches(own) && (decided || isolates && s.j.Verdict == types.Deny) {
+		if p.Subject.Matches(own) && (decided || s.isolates(p) && s.j.Verdict == types.Deny) {
 			for _, e := range unfit(p.Subject) {
 				subject(e)
 			}
 		}
 	}
+	for _, p := range s.q.Policies {
+		if !p.Subject.Matches(own) {
+			s.selected(p, own, subject)
+		}
+	}
 	return out
+}
+
+// isolates reports whether the policy isolates pods in the judgement's direction.
+func (s search) isolates(p *types.Policy) bool {
+	if s.j.Direction == types.Ingress {
+		return p.IsolatesIngress
+	}
+	return p.IsolatesEgress
 }
 
 // repeer edits the peer so that a rule against the verdict matches it, or the
@@ -145,7 +153,7 @@ func (s search) repeer(r *types.Rule, peers labels.LabelArray, try func(...edit)
 
 // selected edits the pod so that a policy selects it that may change the verdict.
 func (s search) selected(p *types.Policy, own labels.LabelArray, try func(...edit)) {
-	helps := s.j.Verdict == types.Allow && (p.IsolatesIngress && s.j.Direction == types.Ingress || p.IsolatesEgress && s.j.Direction == types.Egress)
+	helps := s.j.Verdict == types.Allow && s.isolates(p)
 	for i := range p.Rules {
 		helps = helps || p.Rules[i].Direction == s.j.Direction && p.Rules[i].Verdict == opposite(s.j.Verdict)
 	}

@@ -11,11 +11,25 @@ import (
 
 // Suite is a test that was run.
 type Suite struct {
-	Name    string // of the test
-	Path    string // of its file
-	Asked   []Asked
-	Took    time.Duration
-	Problem string // why it could not be run; then nothing was asked
+	Name  string // of the test
+	Path  string // of its file
+	Cases []Case
+	Took  time.Duration
+}
+
+// Case is one thing that was tested.
+type Case struct {
+	Name    string
+	Place   string // file:line, or what else helps to find it
+	Problem string // one line; empty: passed
+	Detail  string // of a problem: everything that is known
+	Broken  bool   // of a problem: it could not be asked
+}
+
+// Broken is a suite that could not be run.
+func Broken(name, path string, err error) Suite {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return Suite{Name: name, Path: path, Cases: []Case{{Name: "the test can be run", Place: path, Problem: first, Detail: err.Error(), Broken: true}}}
 }
 
 // Report is everything that was run.
@@ -25,26 +39,23 @@ type Report struct {
 	Host    string // where it ran
 }
 
-// Count returns how many expectations passed and failed. A suite that could not
-// be run counts as one that failed.
+// Count returns how many cases passed and failed.
 func (r Report) Count() (passed, failed int) {
 	for _, s := range r.Suites {
-		p, f := s.count()
+		p, f := s.Count()
 		passed, failed = passed+p, failed+f
 	}
 	return passed, failed
 }
 
-func (s Suite) count() (passed, failed int) {
-	for _, a := range s.Asked {
-		if a.Passed() {
+// Count returns how many cases passed and failed.
+func (s Suite) Count() (passed, failed int) {
+	for _, c := range s.Cases {
+		if c.Problem == "" {
 			passed++
 		} else {
 			failed++
 		}
-	}
-	if s.Problem != "" {
-		failed++
 	}
 	return passed, failed
 }
@@ -63,20 +74,13 @@ func (a Asked) Detail() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// cases lists what a suite did, as JUnit and TAP count it: name, place, detail of a failure.
-func (s Suite) cases() [][3]string {
-	var out [][3]string
-	if s.Problem != "" {
-		out = append(out, [3]string{"the test can be run", s.Path, s.Problem})
+// Case is the expectation in a report.
+func (a Asked) Case(path string) Case {
+	c := Case{Name: a.Name(), Place: fmt.Sprintf("%s:%d", path, a.Line), Problem: a.Problem, Broken: len(a.Answers) == 0}
+	if !a.Passed() {
+		c.Detail = a.Detail()
 	}
-	for _, a := range s.Asked {
-		detail := ""
-		if !a.Passed() {
-			detail = a.Detail()
-		}
-		out = append(out, [3]string{a.Name(), fmt.Sprintf("%s:%d", s.Path, a.Line), detail})
-	}
-	return out
+	return c
 }
 
 // TAP prints the report as a stream of the Test Anything Protocol, version 13.
@@ -86,18 +90,18 @@ func (r Report) TAP(w io.Writer) error {
 	fmt.Fprintf(&b, "TAP version 13\n1..%d\n", passed+failed)
 	n := 0
 	for _, s := range r.Suites {
-		for _, c := range s.cases() {
+		for _, c := range s.Cases {
 			n++
 			result := "ok"
-			if c[2] != "" {
+			if c.Problem != "" {
 				result = "not ok"
 			}
-			fmt.Fprintf(&b, "%s %d - %s\n", result, n, tapText(s.Name+": "+c[0]))
-			if c[2] == "" {
+			fmt.Fprintf(&b, "%s %d - %s\n", result, n, tapText(s.Name+": "+c.Name))
+			if c.Problem == "" {
 				continue
 			}
-			fmt.Fprintf(&b, "  ---\n  at: %q\n  message: |\n", c[1])
-			for line := range strings.SplitSeq(c[2], "\n") {
+			fmt.Fprintf(&b, "  ---\n  at: %q\n  message: |\n", c.Place)
+			for line := range strings.SplitSeq(c.Detail, "\n") {
 				fmt.Fprintf(&b, "    %s\n", line)
 			}
 			b.WriteString("  ...\n")
@@ -152,30 +156,22 @@ type (
 func (r Report) JUnit(w io.Writer) error {
 	var out junitSuites
 	for i, s := range r.Suites {
-		passed, failed := s.count()
-		js := junitSuite{ID: i, Name: xmlText(s.Name), Package: xmlText(s.Path), Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: xmlText(r.Host),
-			Tests: passed + failed, Time: fmt.Sprintf("%.3f", s.Took.Seconds())}
-		each := s.Took.Seconds() / float64(max(passed+failed, 1))
-		for _, c := range s.cases() {
-			js.Cases = append(js.Cases, junitCase{Name: xmlText(c[0]), Class: xmlText(s.Name), Time: fmt.Sprintf("%.3f", each)})
-		}
-		if s.Problem != "" {
-			js.Cases[0].Error = &junitFailure{xmlText(s.Problem), "error", xmlText(s.Path)}
-			js.Errors++
-		}
-		asked := js.Cases[len(js.Cases)-len(s.Asked):]
-		for k, a := range s.Asked {
-			what := &junitFailure{Message: xmlText(a.Problem), Type: "verdict", Text: xmlText(fmt.Sprintf("%s:%d\n%s", s.Path, a.Line, a.Detail()))}
+		js := junitSuite{ID: i, Name: xmlText(s.Name), Package: xmlText(s.Path), Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"),
+			Hostname: xmlText(r.Host), Tests: len(s.Cases), Time: fmt.Sprintf("%.3f", s.Took.Seconds())}
+		each := fmt.Sprintf("%.3f", s.Took.Seconds()/float64(max(len(s.Cases), 1)))
+		for _, c := range s.Cases {
+			jc := junitCase{Name: xmlText(c.Name), Class: xmlText(s.Name), Time: each}
+			what := &junitFailure{Message: xmlText(c.Problem), Type: "verdict", Text: xmlText(c.Place + "\n" + c.Detail)}
 			switch {
-			case a.Passed():
-			case len(a.Answers) == 0:
-				what.Type = "error"
-				asked[k].Error = what
+			case c.Problem == "":
+			case c.Broken:
+				what.Type, jc.Error = "error", what
 				js.Errors++
 			default:
-				asked[k].Failure = what
+				jc.Failure = what
 				js.Failures++
 			}
+			js.Cases = append(js.Cases, jc)
 		}
 		out.Suites = append(out.Suites, js)
 	}

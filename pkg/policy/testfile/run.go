@@ -60,21 +60,21 @@ func (f *File) Sketch(s simulate.Sketch) simulate.Sketch {
 	return s
 }
 
-// Run asks for every expectation. The error says that there is no such world.
-func (f *File) Run(s simulate.Sketch) ([]Asked, error) {
+// Run asks the world with what the test adds for every expectation. The error says that there is no such world.
+func (f *File) Run(s simulate.Sketch) ([]Asked, *simulate.Cluster, error) {
 	w, err := f.Sketch(s).World()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c, err := simulate.New(w, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	out := make([]Asked, len(f.Expectations))
 	for i, e := range f.Expectations {
 		out[i] = e.ask(c)
 	}
-	return out, nil
+	return out, c, nil
 }
 
 func (e Expectation) ask(c *simulate.Cluster) Asked {
