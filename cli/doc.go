@@ -17,3 +17,5 @@
 //
 //	make build && bin/weir --help
 package main
+
+//go:generate go run ./reference ../docs/cli.md

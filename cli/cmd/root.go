@@ -108,6 +108,9 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
+// Root returns all commands, for the reference that is written from them.
+func Root() *cobra.Command { return (&app{out: io.Discard, errOut: io.Discard}).root() }
+
 // agent makes a client; nothing is dialled before its first call.
 func (a *app) agent() *client.Client { return client.New(a.socket, version.String()) }
 
