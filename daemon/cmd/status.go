@@ -98,7 +98,7 @@ func (a *agent) components() []gen.Component {
 			waiting = fmt.Sprintf("endpoint %d is %s: %s", r.ID, r.State, r.Reason)
 		}
 	}
-	add("policy maps", degraded > 0, gen.StateFailing, fmt.Sprintf("%d endpoints deny everything, their policy does not fit its map", degraded), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
+	add("policy maps", degraded > 0, gen.StateFailing, fmt.Sprintf("%d endpoints allow less than their policy does, which does not fit its map", degraded), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
 	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
 	lost, err := a.maps.metrics.LostEvents()
 	add("events", err == nil && lost > 0, gen.StateWarning, fmt.Sprintf("%d events found no room in the ring", lost), "raise event-buffer")

@@ -107,7 +107,7 @@ type Outcome struct {
 	KernelRevision   uint32
 	Entries          map[policytypes.Key]policytypes.Entry
 	PolicyRevision   uint64
-	Degraded         string // why everything is denied; empty otherwise
+	Degraded         string // why more than the policy says is denied; empty otherwise
 }
 
 // CommitBuild records what the build has put into the kernel, and moves to

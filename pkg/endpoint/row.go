@@ -64,7 +64,7 @@ type Row struct {
 	Seq      uint64 // grows with every published change
 	State    regeneration.State
 	Reason   string // why the endpoint is not ready, or what went wrong last; empty when all is well
-	Degraded string // why the endpoint denies everything although it is ready; empty otherwise
+	Degraded string // why the endpoint denies more than its policy although it is ready; empty otherwise
 	Restored bool   // came from a record of an earlier agent and has not been built since
 	Created  time.Time
 

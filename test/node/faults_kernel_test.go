@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/testutils"
+	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
 )
 
@@ -215,33 +217,63 @@ func TestASecondAgentIsRefused(t *testing.T) {
 	settles(t, b, before, "after a second agent")
 }
 
-func TestAPolicyThatDoesNotFitItsMapDeniesEverything(t *testing.T) {
+// What denies goes into a map that is too small first; what allows as far as it has room.
+func TestAPolicyThatDoesNotFitItsMapStillDenies(t *testing.T) {
 	env := testutils.Kernel(t)
-	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, AgentFlags: []string{"--policy-entries=16"}, Files: map[string]string{
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, AgentFlags: []string{"--policy-entries=64"}, Files: map[string]string{
 		"pods.yaml": box.PodYAML("x", "web", "app=web", "http=80") + box.PodYAML("x", "client", "role=client", ""), "web.yaml": webOnly,
 	}})
-	web := b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: []lab.Port{http80}})
+	all := []lab.Port{http80}
+	for i := range 40 {
+		all = append(all, lab.Port{Proto: types.ProtoTCP, Port: uint16(2001 + 2*i)})
+	}
+	web := b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: all})
 	client := b.Add(lab.Pod{Namespace: "x", Name: "client"})
 	if all, _ := reaches(b, client, web, http80); !all {
 		t.Fatal("the client does not reach the web pod at first")
 	}
-	var ports strings.Builder
-	for i := range 40 {
-		fmt.Fprintf(&ports, "{port: %d}, ", 80+2*i)
+	overfull := func(denied int) string {
+		var ports, deny strings.Builder
+		for i, p := range all {
+			fmt.Fprintf(&ports, "{port: %q, protocol: TCP}, ", fmt.Sprint(p.Port))
+			if i < denied {
+				fmt.Fprintf(&deny, "{port: %q, protocol: TCP}, ", fmt.Sprint(p.Port))
+			}
+		}
+		return "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: many, namespace: x}\nspec:\n  endpointSelector: {matchLabels: {pod: web}}\n" +
+			"  ingress: [{fromEndpoints: [{}], toPorts: [{ports: [" + ports.String()[:strings.LastIndex(ports.String(), "{")] + "]}]}]\n" +
+			"  ingressDeny: [{fromEndpoints: [{}], toPorts: [{ports: [" + deny.String() + "]}]}]\n"
 	}
-	b.Write("web.yaml", strings.Replace(webOnly, "{from: [", "{ports: ["+ports.String()+"], from: [", 1))
-	b.Eventually("the status is failing", func() bool {
-		c, s := component(t, b, "policy maps")
-		return c.State == gen.StateFailing && s.Verdict == gen.StateFailing && s.Endpoints.Degraded == 1
-	})
+	degraded := func(want string) {
+		b.Eventually("the endpoint is degraded: "+want, func() bool {
+			c, s := component(t, b, "policy maps")
+			list, err := b.Agent.Endpoints(t.Context(), nil, nil)
+			return err == nil && c.State == gen.StateFailing && s.Verdict == gen.StateFailing && s.Endpoints.Degraded == 1 &&
+				slices.ContainsFunc(list, func(e gen.Endpoint) bool { return strings.Contains(e.Policy.DegradedReason, want) })
+		})
+	}
+	count := func() (reached int) { // in both families
+		return strings.Count(letters(t, b, podSource(client), "web", web.Addresses, all...), lab.CellAllowed)
+	}
+	b.Write("web.yaml", overfull(3)) // 80 and two more are denied
+	degraded("of its lines that allow are left out")
 	if _, any := reaches(b, client, web, http80); any {
-		t.Error("a connection is let through although the policy is not whole")
+		t.Error("a denied port is let through")
+	}
+	if n := count(); n == 0 || n > 2*37 {
+		t.Errorf("%d cells are let through", n)
 	}
 	code, out := weirStatus(t, b)
 	if code != 1 {
 		t.Errorf("weir status: exit code %d", code)
 	}
 	mentions(t, "weir status", out, "policy maps", "policy-entries", "next: ")
+
+	b.Write("web.yaml", overfull(40)) // not even what denies has room
+	degraded("everything is denied")
+	if n := count(); n != 0 {
+		t.Errorf("%d cells are let through although everything is to be denied", n)
+	}
 	b.Write("web.yaml", webOnly)
 	b.Eventually("the client reaches the web pod again", func() bool { all, _ := reaches(b, client, web, http80); return all })
 	b.Eventually("all is well", func() bool { code, out := weirStatus(t, b); return code == 0 && strings.Contains(out, "all is well") })

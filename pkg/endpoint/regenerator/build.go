@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/maps/policymap"
+	"github.com/weirnet/weir/pkg/policy"
 )
 
 // errStale ends a build whose labels moved on; the next one is on its way.
@@ -60,7 +61,7 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision,
 		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded,
 	}
-	if w.degraded != "" {
+	if w.slot == 0 {
 		out.Entries = nil
 	}
 	return out, nil
@@ -173,12 +174,10 @@ func (w *work) load(ctx context.Context) error {
 func (w *work) swap() error {
 	old := w.slot
 	slot, fresh, err := w.fill(old)
-	switch {
-	case errors.Is(err, policymap.ErrFull):
-		slot, fresh = 0, old != 0
-		w.degraded = fmt.Sprintf("policy map full, everything is denied: %v", err)
-		w.e.Note(endpoint.TopicPolicy, endpoint.SeverityFailure, "%s", w.degraded)
-	case err != nil:
+	if errors.Is(err, policymap.ErrFull) {
+		slot, fresh, err = w.fillPart(old, err)
+	}
+	if err != nil {
 		return err
 	}
 	revision := w.r.cfg.Words.NextRevision()
@@ -209,6 +208,29 @@ func (w *work) fill(old uint32) (slot uint32, fresh bool, err error) {
 	}
 	slot, err = w.r.cfg.Slots.Acquire(group, w.resolved.Version, want)
 	return slot, true, err
+}
+
+// fillPart is fill for a policy that has no room: what denies goes in first. Where
+// that has no room either, slot 0 denies everything.
+func (w *work) fillPart(old uint32, cause error) (slot uint32, fresh bool, err error) {
+	var full *policymap.FullError
+	if errors.As(cause, &full) && full.What == policymap.Lines {
+		fits, left := policy.MapState(w.resolved.Entries).Fit(full.Limit)
+		w.resolved.Entries = fits
+		if fits != nil {
+			w.degraded = fmt.Sprintf("policy map full, %d of its lines that allow are left out: %v", left, cause)
+			slot, fresh, cause = w.fill(old)
+		}
+	}
+	switch {
+	case errors.Is(cause, policymap.ErrFull):
+		slot, fresh = 0, old != 0
+		w.degraded = fmt.Sprintf("policy map full, everything is denied: %v", cause)
+	case cause != nil:
+		return 0, false, cause
+	}
+	w.e.Note(endpoint.TopicPolicy, endpoint.SeverityFailure, "%s", w.degraded)
+	return slot, fresh, nil
 }
 
 func (w *work) swapBack(old, slot uint32, fresh bool) error {

@@ -37,12 +37,18 @@ type Limits struct {
 }
 
 // ErrFull is wrapped by every error that means "there is no room": the caller
-// leaves its endpoint on slot 0, which denies everything.
+// puts in less, or leaves its endpoint on slot 0, which denies everything.
 var ErrFull = errors.New("no room in the policy maps")
+
+// What there may be no room for.
+const (
+	Lines    = "lines of one policy"
+	Policies = "policies"
+)
 
 // FullError says what there is no room for. It wraps ErrFull.
 type FullError struct {
-	What  string // "lines of one policy" or "policies"
+	What  string // Lines or Policies
 	Have  int    // that are wanted or used
 	Limit int
 }
@@ -248,7 +254,7 @@ func (s *Slots) exhausted() error {
 	if s.refilling || len(s.dirty)+len(s.vacant) > 0 {
 		return nil
 	}
-	return &FullError{"policies", len(s.used) + len(s.unclaimed), int(s.scratch()) - 1}
+	return &FullError{Policies, len(s.used) + len(s.unclaimed), int(s.scratch()) - 1}
 }
 
 // fill writes records into a spare slot, which no packet reads yet. Locked.
@@ -391,7 +397,7 @@ func (s *Slots) usedBy(number uint32, group string) (*slot, error) {
 // encode checks the limit and the lines; nothing is changed yet.
 func (s *Slots) encode(want map[Key]Entry) ([]record, error) {
 	if len(want) > s.limits.Entries {
-		return nil, &FullError{"lines of one policy", len(want), s.limits.Entries}
+		return nil, &FullError{Lines, len(want), s.limits.Entries}
 	}
 	return encodeAll(want)
 }
