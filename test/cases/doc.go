@@ -7,9 +7,9 @@
 //
 // # Neighbours
 //
-// policy/casefile says what a case is. The tests here run every cell against
-// policy/oracle and against the map state of policy/simulate; tests of the data
-// plane run the same cells against the kernel.
+// policy/casefile says what a case is. The tests here run every cell on three
+// levels: policy/oracle, the map state of policy/simulate, and the programs in
+// the kernel (test/dataplane). test/node plays some of them with live packets.
 //
 // # Rules
 //

@@ -21,6 +21,7 @@ import (
 	"github.com/weirnet/weir/pkg/testutils"
 	wtypes "github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/cases"
+	"github.com/weirnet/weir/test/dataplane"
 )
 
 const (
@@ -32,8 +33,6 @@ const (
 	minShare             = 20  // percent of each class
 	enough               = 3   // disagreements that end the run
 	disagreement         = "DISAGREEMENT"
-
-	actOK, actShot, actRedirect = 0, 2, 7
 )
 
 func TestKernelMapStateAndOracleAgree(t *testing.T) {
@@ -242,16 +241,16 @@ func (r *run) open(w *world, n int, open map[flowKey]*flow, used map[flowKey]boo
 			continue
 		}
 		used[c.key().undirected()] = true
-		flags := byte(tcpSYN)
+		flags := byte(dataplane.TCPSYN)
 		if w.chance(20) {
-			flags = tcpACK // picked up in the middle
+			flags = dataplane.TCPACK // picked up in the middle
 		}
 		wants := r.wants(w, c)
 		f := &flow{conn: c}
 		var told []told
 		denied := -1 // index of the verdict that the drop tells
 		for i, x := range wants {
-			f.rules[x.dir], f.revisions[x.dir] = x.rule, x.pod.revision
+			f.rules[x.dir], f.revisions[x.dir] = x.rule, x.pod.kernel.Revision
 			if x.verdict == types.Deny && denied < 0 {
 				denied = i
 			}
@@ -286,7 +285,7 @@ func (r *run) answer(w *world, open map[flowKey]*flow) error {
 		var told []told
 		allowed := true
 		for _, x := range r.wants(w, f.conn) {
-			if f.revisions[x.dir] == x.pod.revision {
+			if f.revisions[x.dir] == x.pod.kernel.Revision {
 				continue // not asked
 			}
 			r.count.add(x, f.v4())
@@ -299,14 +298,14 @@ func (r *run) answer(w *world, open map[flowKey]*flow) error {
 				allowed = false
 				break // the other direction is not asked any more
 			}
-			f.rules[x.dir], f.revisions[x.dir] = x.rule, x.pod.revision
+			f.rules[x.dir], f.revisions[x.dir] = x.rule, x.pod.kernel.Revision
 		}
 		from, to := f.src, f.dst
 		if reply {
 			from, to = to, from
 		}
 		atDestination := !from.local() || to.local() && w.chance(25)
-		if err := r.send(w, f.conn, reply, tcpACK, atDestination, allowed, told); err != nil {
+		if err := r.send(w, f.conn, reply, dataplane.TCPACK, atDestination, allowed, told); err != nil {
 			return err
 		}
 		if !allowed {
@@ -336,7 +335,7 @@ type told struct {
 // tell is the event of a verdict; dropped: it ends the packet.
 func tell(c conn, w want, dropped bool) told {
 	e := told{
-		Type: monitor.Verdict, Direction: w.dir, Endpoint: w.pod.at.layout.ID, Reason: w.reason(), Rule: w.rule, Revision: w.pod.revision,
+		Type: monitor.Verdict, Direction: w.dir, Endpoint: w.pod.at.Layout.ID, Reason: w.reason(), Rule: w.rule, Revision: w.pod.kernel.Revision,
 		Proto: c.proto, Src: netip.AddrPortFrom(c.src.addr, c.sport), Dst: netip.AddrPortFrom(c.dst.addr, c.dport),
 		SrcID: c.src.id, SrcPrefixID: c.src.where, DstID: c.dst.id, DstPrefixID: c.dst.where,
 	}
@@ -364,18 +363,18 @@ func (r *run) send(w *world, c conn, reply bool, flags byte, atDestination, allo
 	if reply {
 		from, to = to, from
 	}
-	prog, act := (*endpoint).fromProgram, uint32(actOK)
+	prog, act := fromProgram, uint32(dataplane.ActOK)
 	at := from
 	if atDestination {
-		prog, at = (*endpoint).toProgram, to
+		prog, at = toProgram, to
 	} else if to.local() {
-		act = actRedirect
+		act = dataplane.ActRedirect
 	}
 	if !allowed {
-		act = actShot
+		act = dataplane.ActShot
 	}
 	r.count.packets++
-	got, events, err := r.node.run(prog(at.pod.at), c.frame(reply, flags, at.pod.at.layout.MAC))
+	got, events, err := r.node.run(prog(at.pod.at), c.frame(reply, flags, at.pod.at.Layout.MAC))
 	if err != nil {
 		return err
 	}
@@ -407,8 +406,8 @@ func (r *run) list(events []told) string {
 	return strings.Join(lines, "\n  ")
 }
 
-func (e *endpoint) fromProgram() *ebpf.Program { return e.from }
-func (e *endpoint) toProgram() *ebpf.Program   { return e.to }
+func fromProgram(e *endpoint) *ebpf.Program { return e.From }
+func toProgram(e *endpoint) *ebpf.Program   { return e.To }
 
 // compareFlows compares conntrack with the flows that should be open.
 func (r *run) compareFlows(w *world, open map[flowKey]*flow) error {

@@ -14,8 +14,8 @@
 //
 // # Neighbours
 //
-// Reads pkg/policy and its oracle, pkg/maps, pkg/datapath/loader, pkg/monitor
-// and pkg/endpoint, as an agent joins them; identity numbers come from test/cases.
+// Reads pkg/policy and its oracle; test/dataplane holds the maps and programs;
+// identity numbers come from test/cases.
 //
 // # Rules
 //

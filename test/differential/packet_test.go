@@ -2,16 +2,14 @@ package differential
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
 	wtypes "github.com/weirnet/weir/pkg/types"
+	"github.com/weirnet/weir/test/dataplane"
 )
 
 const (
-	tcpSYN, tcpACK = 0x02, 0x10
-
 	echoRequest4, echoReply4 = 8, 0
 	echoRequest6, echoReply6 = 128, 129
 )
@@ -84,47 +82,13 @@ func (c conn) answerable() (reply, forward bool) {
 
 // frame makes a packet of the connection, from the initiator or the responder.
 func (c conn) frame(reply bool, flags byte, srcMAC wtypes.MAC) []byte {
-	src, dst, sport, dport := c.src.addr, c.dst.addr, c.sport, c.dport
-	if reply {
-		src, dst = dst, src
-		if !c.icmp() {
-			sport, dport = dport, sport
-		}
-	}
-	var l4 []byte
-	put := func(ns ...uint16) {
-		for _, n := range ns {
-			l4 = binary.BigEndian.AppendUint16(l4, n)
-		}
-	}
+	src, dst := netip.AddrPortFrom(c.src.addr, c.sport), netip.AddrPortFrom(c.dst.addr, c.dport)
 	switch {
-	case c.proto == wtypes.ProtoTCP:
-		put(sport, dport, 0, 1, 0, 2, 5<<12|uint16(flags), 1000, 0, 0)
-	case c.proto == wtypes.ProtoUDP:
-		put(sport, dport, 8, 0)
-	case c.proto == wtypes.ProtoSCTP:
-		put(sport, dport, 0, 0, 0, 0, 0x0100, 4)
-	case c.icmp():
-		if reply {
-			_, dport = c.echo()
-		}
-		put(dport<<8, 0, sport, 1)
-	default:
-		put(0x1234, 0x5678, 0x9abc, 0xdef0)
+	case reply && c.icmp():
+		_, answer := c.echo()
+		src, dst = netip.AddrPortFrom(c.dst.addr, c.sport), netip.AddrPortFrom(c.src.addr, answer)
+	case reply:
+		src, dst = dst, src
 	}
-	b := append([]byte{2, 0, 0, 0, 9, 9}, srcMAC[:]...)
-	if c.v4() {
-		b = append(b, 0x08, 0x00)
-		ip := []byte{0x45, 0, 0, 0, 0, 1, 0, 0, 64, byte(c.proto), 0, 0}
-		ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
-		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)+len(l4)))
-		sum := uint32(0)
-		for i := 0; i < len(ip); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(ip[i:]))
-		}
-		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum%0xffff))
-		return append(append(b, ip...), l4...)
-	}
-	b = append(b, 0x86, 0xdd, 0x60, 0, 0, 0, byte(len(l4)>>8), byte(len(l4)), byte(c.proto), 64)
-	return append(append(append(b, src.AsSlice()...), dst.AsSlice()...), l4...)
+	return dataplane.Packet{SrcMAC: srcMAC, Src: src, Dst: dst, Proto: c.proto, Flags: flags}.Frame()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirnet/weir/pkg/policy/types"
 	wtypes "github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/cases"
+	"github.com/weirnet/weir/test/dataplane"
 )
 
 // pod is a pod of a world, here or on another node.
@@ -25,8 +26,7 @@ type pod struct {
 	inForce    int // index of the world's version that the pod is held to
 	selector   *policy.SelectorPolicy
 	state      policy.MapState
-	slot       uint32 // 0: none yet
-	revision   uint32
+	kernel     dataplane.Policy
 }
 
 // group is the same for pods that always have the same policy.
@@ -94,7 +94,7 @@ func newWorld(seed, number uint64, numbers *cases.Numbers, here []*endpoint) *wo
 	w := &world{gen: gen{rand.New(rand.NewPCG(seed, number))}, number: number, numbers: numbers}
 	taken := map[netip.Addr]bool{}
 	for _, e := range here {
-		taken[e.layout.IPv4], taken[e.layout.IPv6] = true, true
+		taken[e.Layout.IPv4], taken[e.Layout.IPv6] = true, true
 	}
 	fresh := func(draw func() netip.Addr) netip.Addr {
 		for {
@@ -113,7 +113,7 @@ func newWorld(seed, number uint64, numbers *cases.Numbers, here []*endpoint) *wo
 		p := &pod{Pod: oracle.Pod{Name: fmt.Sprintf("pod%d", i), Labels: w.podLabels(), NamedPorts: w.namedPorts()}}
 		if i < n {
 			p.at = here[i]
-			p.Addrs = []netip.Addr{p.at.layout.IPv4, p.at.layout.IPv6}
+			p.Addrs = []netip.Addr{p.at.Layout.IPv4, p.at.Layout.IPv6}
 			if w.chance(5) {
 				p.Labels = labels.NewLabelArray(labels.Reserved(labels.NameInit))
 			}
@@ -135,7 +135,7 @@ func newWorld(seed, number uint64, numbers *cases.Numbers, here []*endpoint) *wo
 		}
 	}
 	// The address of a pod that went.
-	w.ends = append(w.ends, &end{name: "gone", addr: here[n].layout.IPv4}, &end{name: "gone", addr: here[n].layout.IPv6})
+	w.ends = append(w.ends, &end{name: "gone", addr: here[n].Layout.IPv4}, &end{name: "gone", addr: here[n].Layout.IPv6})
 	w.versions[0] = w.version(fmt.Sprintf("w%d-before", number), nil)
 	w.versions[1] = w.version(fmt.Sprintf("w%d-after", number), w.versions[0].policies)
 	w.ports = w.interestingPorts()

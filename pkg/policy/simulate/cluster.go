@@ -193,13 +193,9 @@ func (c *Cluster) side(subject, peer End, dir types.Direction, proto wtypes.Prot
 	if !subject.Pod {
 		return Side{Verdict: types.Allow}, nil
 	}
-	m, ok := c.states[subject.Name]
-	if !ok {
-		var err error
-		if m, err = c.Policy(subject).MapState(c.Index); err != nil {
-			return Side{}, fmt.Errorf("policy of %s: %w", subject.Name, err)
-		}
-		c.states[subject.Name] = m
+	m, err := c.MapState(subject)
+	if err != nil {
+		return Side{}, err
 	}
 	d := m.Decide(dir, peer.Identity, peer.Prefix, proto, port)
 	if !d.Found || d.Rule == 0 {

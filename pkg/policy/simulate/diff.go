@@ -95,7 +95,7 @@ func Diff(old, now *Cluster, portsOf func(name string) []Port) (Difference, erro
 			if from == to {
 				continue
 			}
-			for _, p := range portsOf(to) {
+			for _, p := range distinct(portsOf(to)) {
 				if err := d.pair(old, now, from, to, p); err != nil {
 					return d, err
 				}
@@ -103,6 +103,17 @@ func Diff(old, now *Cluster, portsOf func(name string) []Port) (Difference, erro
 		}
 	}
 	return d, nil
+}
+
+// distinct leaves out the names of ports, and what is then there twice.
+func distinct(ports []Port) []Port {
+	var out []Port
+	for _, p := range ports {
+		if p.Name = ""; !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func (d *Difference) isolation(old, now *Cluster, name string) {

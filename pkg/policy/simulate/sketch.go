@@ -19,6 +19,7 @@ type Sketch struct {
 	Hosts      []SketchedHost
 	Policies   []*types.Policy
 	Mode       types.Mode
+	Filter     *labels.Filter // of labels that make identities; nil: the default one
 }
 
 // SketchedPod is a pod without numbers. One without addresses gets one of each
@@ -59,6 +60,9 @@ var (
 // unless there is a host of that name.
 func (s Sketch) World() (World, error) {
 	w := World{Policies: s.Policies, Mode: s.Mode}
+	if s.Filter == nil {
+		s.Filter = labels.DefaultFilter() // once for all pods
+	}
 	used := map[netip.Addr]bool{}
 	node := Host{Name: NodeName, Labels: labels.NewLabelArray(labels.Reserved(labels.NameHost))}
 	if !slices.ContainsFunc(s.Hosts, func(h SketchedHost) bool { return h.Name == NodeName }) {
@@ -111,7 +115,11 @@ func free(a netip.Addr, used map[netip.Addr]bool) netip.Addr {
 func (s Sketch) Pod(p SketchedPod) Pod {
 	all := labels.PodLabels(labels.Pod{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Cluster: s.Cluster,
 		Labels: p.Labels, NamespaceLabels: s.Namespaces[p.Namespace]})
-	ids, _ := labels.DefaultFilter().Split(all)
+	filter := s.Filter
+	if filter == nil {
+		filter = labels.DefaultFilter()
+	}
+	ids, _ := filter.Split(all)
 	pod := Pod{Name: p.Key(), Labels: ids, Addrs: p.Addrs, NamedPorts: types.NamedPorts{}}
 	for _, port := range p.Ports {
 		if port.Name != "" {
