@@ -16,7 +16,8 @@ import (
 // against checks rules against those that govern the same pods.
 func (l *linter) against() {
 	l.ports()
-	c, err := l.newCluster(l.madeUpPods())
+	pods, unsure := l.madeUpPods()
+	c, err := l.newCluster(pods)
 	if err != nil {
 		return // two pods with one address: that is reported where they are read
 	}
@@ -40,7 +41,7 @@ func (l *linter) against() {
 				continue
 			}
 			switch {
-			case f.matched && !f.decided:
+			case f.matched && !f.decided && !unsure[r.Ref.Key()]:
 				l.shadowed(p, r, f)
 			case len(f.undone) > 0:
 				l.report(p, ExceptIsNoDeny, p.rulePath(r), "deny it with a rule of its own (ingressDeny, egressDeny), or leave it out of the other rule too",
@@ -288,6 +289,9 @@ func packetsOf(d *policy.DirectionPolicy, own types.NamedPorts, c *cluster) []pa
 				continue
 			}
 			add(p.Proto, p.Port)
+			if p.Port > 1 {
+				add(p.Proto, p.Port-1)
+			}
 			if last := max(p.End, p.Port); last > 0 && last < 65535 {
 				add(p.Proto, last)
 				add(p.Proto, last+1)

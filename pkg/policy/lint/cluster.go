@@ -36,40 +36,102 @@ func (l *linter) newCluster(more []simulate.Pod) (*cluster, error) {
 }
 
 // madeUpPods returns the witnesses of every selector of the policies. They give
-// every port name that a rule uses a number of its own.
-func (l *linter) madeUpPods() []simulate.Pod {
-	var selectors []labels.Selector
-	ports := types.NamedPorts{}
-	for _, p := range l.parts {
-		selectors = append(selectors, p.policy.Subject)
-		for _, r := range p.rules {
-			for _, peer := range r.Peers {
-				if peer.Labels != nil {
-					selectors = append(selectors, *peer.Labels)
-				}
-			}
-			for _, port := range r.Ports {
-				if n := (types.NamedPort{Name: port.Name, Proto: port.Proto}); n.Name != "" && ports[n] == 0 {
-					ports[n] = 40000 + uint16(len(ports))
-				}
-			}
+// every port name that a rule uses a number that no rule speaks of. unsure are
+// the rules, by key, of which not all witnesses could be made.
+func (l *linter) madeUpPods() (pods []simulate.Pod, unsure map[string]bool) {
+	unsure = map[string]bool{}
+	diff := choices{}
+	l.eachSelector(func(p part, r *types.Rule, s labels.Selector) {
+		diff.exclude(s)
+		// What passes over other rules makes a difference by being there.
+		passes := func(r *types.Rule) bool { return r.Verdict != types.Allow && r.Verdict != types.Deny }
+		if r != nil && passes(r) || r == nil && slices.ContainsFunc(p.rules, passes) {
+			diff.demand(s)
 		}
-	}
+	})
+	ports := l.freePorts(unsure)
 	seen := map[string]bool{}
-	extra := excludedLabels(selectors)
-	var out []simulate.Pod
 	add := func(a labels.LabelArray) {
 		if !seen[a.Key()] {
 			seen[a.Key()] = true
-			out = append(out, simulate.Pod{Name: fmt.Sprintf("made-up/%d", len(out)), Labels: a, NamedPorts: ports})
+			pods = append(pods, simulate.Pod{Name: fmt.Sprintf("made-up/%d", len(pods)), Labels: a, NamedPorts: ports})
 		}
 	}
-	for _, s := range selectors {
-		for _, a := range witnesses(s, extra) {
+	l.eachSelector(func(p part, r *types.Rule, s labels.Selector) {
+		sets, complete := witnesses(s, diff)
+		for _, a := range sets {
 			add(a)
 		}
+		if complete {
+			return
+		}
+		if r != nil {
+			unsure[r.Ref.Key()] = true
+			return
+		}
+		for _, r := range p.rules {
+			unsure[r.Ref.Key()] = true
+		}
+	})
+	// And those that no selector by labels asks for.
+	sets, _ := witnesses(labels.NewSelector(labels.Requirement{Source: labels.SourceK8s, Key: labels.KeyPodNamespace, Operator: labels.Exists}), diff)
+	for _, a := range sets {
+		add(a)
 	}
-	// And one that no selector by labels asks for.
-	add(labels.PodLabels(labels.Pod{Namespace: madeUp, Labels: map[string]string{madeUp: madeUp}}))
+	return pods, unsure
+}
+
+// eachSelector calls do with every selector by labels: the subjects, with r nil,
+// and the peers.
+func (l *linter) eachSelector(do func(p part, r *types.Rule, s labels.Selector)) {
+	for _, p := range l.parts {
+		do(p, nil, p.policy.Subject)
+		for _, r := range p.rules {
+			for _, peer := range r.Peers {
+				if peer.Labels != nil {
+					do(p, r, *peer.Labels)
+				}
+			}
+		}
+	}
+}
+
+// freePorts gives each port name of the rules a number that no rule lists.
+func (l *linter) freePorts(unsure map[string]bool) types.NamedPorts {
+	out := types.NamedPorts{}
+	next := uint16(65534)
+	for _, p := range l.parts {
+		for _, r := range p.rules {
+			for _, port := range r.Ports {
+				n := types.NamedPort{Name: port.Name, Proto: port.Proto}
+				if n.Name == "" || out[n] != 0 {
+					continue
+				}
+				for next > 0 && l.listed(next) {
+					next--
+				}
+				if next == 0 {
+					unsure[r.Ref.Key()] = true
+					continue
+				}
+				out[n] = next
+				next--
+			}
+		}
+	}
 	return out
+}
+
+// listed reports whether a rule lists the port by number, of any protocol.
+func (l *linter) listed(n uint16) bool {
+	for _, p := range l.parts {
+		for _, r := range p.rules {
+			for _, port := range r.Ports {
+				if port.Port > 0 && port.Port <= n && n <= max(port.Port, port.End) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

@@ -1,80 +1,120 @@
 package lint
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/weirnet/weir/pkg/labels"
 )
 
-// A witness is the labels of a made-up pod that a selector matches and that has
-// nothing the selector does not ask for.
+// A witness is the labels of a made-up pod that a selector matches. What a rule
+// does with a pod that has more labels than a witness follows from the witness,
+// as far as nothing is excluded by the labels that it has more: another rule that
+// decided still matches, and still is the stronger one. So witnesses have the
+// labels that their selector asks for, and every combination of those that some
+// selector excludes.
 
 // madeUp stands for any value of a label that only has to exist.
 const madeUp = "made-up"
 
-// witnesses returns label sets that the selector matches: one per combination of
-// nothing and one of the extra labels. None where the selector contradicts
-// itself, or speaks of what is no pod.
-func witnesses(s labels.Selector, extra []labels.Label) []labels.LabelArray {
-	rs := s.Requirements()
-	byKey := map[string][]labels.Requirement{}
-	var keys []string
-	for _, r := range rs {
-		if r.Source == labels.SourceReserved {
-			return nil
+// maxWitnesses is the most witnesses of one selector.
+const maxWitnesses = 256
+
+// choices are values by key that make a difference where a pod has them.
+type choices map[string][]string
+
+func (c choices) add(key, value string) {
+	if !slices.Contains(c[key], value) {
+		c[key] = append(c[key], value)
+	}
+}
+
+// exclude adds what a selector excludes.
+func (c choices) exclude(s labels.Selector) {
+	for _, r := range s.Requirements() {
+		switch {
+		case r.Source == labels.SourceReserved:
+		case r.Operator == labels.NotIn:
+			for _, v := range r.Values {
+				c.add(r.Key, v)
+			}
+		case r.Operator == labels.DoesNotExist:
+			c.add(r.Key, madeUp)
 		}
-		if _, ok := byKey[r.Key]; !ok {
-			keys = append(keys, r.Key)
+	}
+}
+
+// demand adds what a selector asks for.
+func (c choices) demand(s labels.Selector) {
+	for _, r := range s.Requirements() {
+		switch {
+		case r.Source == labels.SourceReserved:
+		case r.Operator == labels.In:
+			for _, v := range r.Values {
+				c.add(r.Key, v)
+			}
+		case r.Operator == labels.Exists:
+			c.add(r.Key, madeUp)
+		}
+	}
+}
+
+// witnesses returns the witnesses of a selector. none where it contradicts
+// itself or speaks of what is no pod; complete is false where there are too many.
+func witnesses(s labels.Selector, c choices) (out []labels.LabelArray, complete bool) {
+	byKey := map[string][]labels.Requirement{}
+	for _, r := range s.Requirements() {
+		if r.Source == labels.SourceReserved {
+			return nil, true
 		}
 		byKey[r.Key] = append(byKey[r.Key], r)
 	}
-	base := [][]labels.Label{nil}
-	for _, k := range keys {
-		values, needed := candidates(byKey[k])
-		if needed && len(values) == 0 {
-			return nil
-		}
-		if !needed {
-			continue
-		}
-		var next [][]labels.Label
-		for _, set := range base {
-			for _, v := range values[:min(len(values), 4)] {
-				next = append(next, append(slices.Clone(set), labels.New(sourceOf(byKey[k]), k, v)))
-			}
-		}
-		base = next[:min(len(next), 16)]
-	}
-	var out []labels.LabelArray
-	for _, set := range base {
-		for i := -1; i < len(extra); i++ {
-			a := labels.NewLabelArray(set...)
-			if i >= 0 {
-				if _, has := a.Get(extra[i].Source, extra[i].Key); has {
-					continue
-				}
-				a = a.With(extra[i])
-			}
-			if s.Matches(a) {
-				out = append(out, a)
-			}
+	for key := range c {
+		if _, ok := byKey[key]; !ok {
+			byKey[key] = nil
 		}
 	}
-	return out
+	sets := []labels.LabelArray{nil}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		rs := byKey[key]
+		values, needed := candidates(rs, c[key])
+		var next []labels.LabelArray
+		for _, a := range sets {
+			if !needed {
+				next = append(next, a)
+			}
+			for _, v := range values {
+				next = append(next, a.With(labels.New(sourceOf(rs), key, v)))
+			}
+		}
+		if len(next) > maxWitnesses {
+			return slices.DeleteFunc(next[:maxWitnesses], func(a labels.LabelArray) bool { return !s.Matches(a) }), false
+		}
+		sets = next
+	}
+	return slices.DeleteFunc(sets, func(a labels.LabelArray) bool { return !s.Matches(a) }), true
 }
 
-// candidates returns values that all requirements on one key accept; needed is
-// false where a set without the key does.
-func candidates(rs []labels.Requirement) (values []string, needed bool) {
-	tried := []string{madeUp}
+// candidates returns values that all requirements on one key accept, of those
+// that make a difference; needed is false where a set without the key is accepted.
+func candidates(rs []labels.Requirement, more []string) (values []string, needed bool) {
+	var tried []string
 	for _, r := range rs {
 		if r.Operator == labels.In {
-			tried = append(slices.Clone(r.Values), tried...)
+			tried = append(tried, r.Values...)
 		}
 		needed = needed || r.Operator == labels.In || r.Operator == labels.Exists
 	}
+	if tried = append(tried, more...); len(rs) > 0 {
+		tried = append(tried, madeUp)
+	}
+	s := labels.NewSelector(rs...)
 	for _, v := range tried {
-		if labels.NewSelector(rs...).Matches(labels.NewLabelArray(labels.New(sourceOf(rs), rs[0].Key, v))) && !slices.Contains(values, v) {
+		key := madeUp
+		if len(rs) > 0 {
+			key = rs[0].Key
+		}
+		if s.Matches(labels.NewLabelArray(labels.New(sourceOf(rs), key, v))) && !slices.Contains(values, v) {
 			values = append(values, v)
 		}
 	}
@@ -89,7 +129,7 @@ func contradiction(s labels.Selector) string {
 	for _, r := range s.Requirements() {
 		n := name{r.Source, r.Key}
 		byName[n] = append(byName[n], r)
-		if values, needed := candidates(byName[n]); needed && len(values) == 0 {
+		if values, needed := candidates(byName[n], nil); needed && len(values) == 0 {
 			return r.Key
 		}
 	}
@@ -104,25 +144,4 @@ func sourceOf(rs []labels.Requirement) string {
 		}
 	}
 	return labels.SourceK8s
-}
-
-// excludedLabels returns a label per key that some selector excludes, so that
-// witnesses with it show what such a selector leaves out.
-func excludedLabels(selectors []labels.Selector) []labels.Label {
-	var out []labels.Label
-	for _, s := range selectors {
-		for _, r := range s.Requirements() {
-			if r.Source == labels.SourceReserved || r.Operator != labels.NotIn && r.Operator != labels.DoesNotExist {
-				continue
-			}
-			v := madeUp
-			if r.Operator == labels.NotIn && len(r.Values) > 0 {
-				v = r.Values[0]
-			}
-			if l := labels.New(labels.SourceK8s, r.Key, v); !slices.Contains(out, l) && len(out) < 8 {
-				out = append(out, l)
-			}
-		}
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
@@ -219,13 +220,9 @@ func (l *linter) mayShare(a, b part) bool {
 			return true
 		}
 	}
-	for _, s := range witnesses(a.policy.Subject, nil) {
-		if b.policy.Subject.Matches(s) {
-			return true
-		}
-	}
-	for _, s := range witnesses(b.policy.Subject, nil) {
-		if a.policy.Subject.Matches(s) {
+	for _, two := range [2][2]labels.Selector{{a.policy.Subject, b.policy.Subject}, {b.policy.Subject, a.policy.Subject}} {
+		sets, _ := witnesses(two[0], nil)
+		if slices.ContainsFunc(sets, two[1].Matches) {
 			return true
 		}
 	}
