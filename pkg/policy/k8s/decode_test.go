@@ -75,8 +75,13 @@ func TestHostileTextsAreRefused(t *testing.T) {
 	}
 	bomb += "spec: {podSelector: {matchLabels: *a8}}\n"
 	deep := np("ingress: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000))
+	many := "annotations: {a: &a " + strings.Repeat("x", 100_000)
+	for i := range 100 {
+		many += fmt.Sprintf(", b%d: *a", i)
+	}
+	long := strings.Replace(np(""), "namespace: shop", many+"}", 1)
 	loop := strings.Replace(np(""), "metadata:", "metadata: &m {annotations: {a: *m}}\nx:", 1)
-	for name, text := range map[string]string{"aliases": bomb, "nesting": deep, "an alias of itself": loop, "size": strings.Repeat("a", MaxBytes+1),
+	for name, text := range map[string]string{"aliases": bomb, "nesting": deep, "an alias of itself": loop, "aliases of a long text": long, "size": strings.Repeat("a", MaxBytes+1),
 		"merge key": "x: &x {a: b}\n" + strings.Replace(np(""), "podSelector:", "<<: *x\n  podSelector:", 1)} {
 		objects, err := Decode([]byte(text), "p.yaml")
 		require.Error(t, err, name)

@@ -12,10 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits that stop a hostile text: values of one object, aliases followed
-// included, and how deep they nest.
+// Limits that stop a hostile text: values of one object and their bytes, aliases
+// followed included, and how deep they nest.
 const (
 	maxValues  = 200_000
+	maxText    = 2 * MaxBytes
 	maxNesting = 64
 )
 
@@ -41,19 +42,20 @@ type checker struct {
 	lines     lines
 	errs      []error
 	left      int  // values that may still be visited
+	text      int  // bytes that they may still have
 	nullError bool // null is refused below spec
 }
 
 // decode is Decode, which also returns where each field was.
 func (d Document) decode(into any, nullError bool) (lines, error) {
-	c := &checker{doc: d, lines: lines{"": d.Line}, left: maxValues, nullError: nullError}
+	c := &checker{doc: d, lines: lines{"": d.Line}, left: maxValues, text: maxText, nullError: nullError}
 	t := reflect.TypeOf(into)
 	if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return nil, fmt.Errorf("decode %s: the target is %v, not a pointer to a struct", d.Kind, t)
 	}
 	tree := c.value(d.node, t.Elem(), "", 0)
-	if c.left < 0 {
-		c.fail(d.node, "", "has more than %d values; split it", maxValues)
+	if c.left < 0 || c.text < 0 {
+		c.fail(d.node, "", "has more than %d values or %d bytes in them, aliases followed; split it", maxValues, maxText)
 	}
 	if len(c.errs) > 0 {
 		return nil, errors.Join(c.errs...)
@@ -79,7 +81,9 @@ var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 // value returns the JSON form of a node for a field of type t; nil t takes
 // anything.
 func (c *checker) value(n *yaml.Node, t reflect.Type, path string, depth int) any {
-	if c.left--; c.left < 0 {
+	c.left--
+	c.text -= len(n.Value)
+	if c.left < 0 || c.text < 0 {
 		return nil
 	}
 	if depth > maxNesting {
@@ -126,6 +130,9 @@ func (c *checker) mapping(n *yaml.Node, t reflect.Type, path string, depth int) 
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, val := n.Content[i], n.Content[i+1]
+		if c.text -= len(key.Value); c.text < 0 {
+			return nil
+		}
 		if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
 			c.fail(key, path, "has a key that is no plain text; write every field out")
 			continue
@@ -148,7 +155,11 @@ func (c *checker) mapping(n *yaml.Node, t reflect.Type, path string, depth int) 
 				continue
 			}
 		}
-		c.lines[field] = key.Line
+		if t == nil { // of any form: its own line is near enough
+			field = path
+		} else {
+			c.lines[field] = key.Line
+		}
 		out[key.Value] = c.value(val, ft, field, depth+1)
 	}
 	return out
@@ -198,8 +209,11 @@ func (c *checker) sequence(n *yaml.Node, t reflect.Type, path string, depth int)
 	}
 	out := make([]any, 0, len(n.Content))
 	for i, item := range n.Content {
-		p := fmt.Sprintf("%s[%d]", path, i)
-		c.lines[p] = item.Line
+		p := path
+		if t != nil {
+			p = fmt.Sprintf("%s[%d]", path, i)
+			c.lines[p] = item.Line
+		}
 		if isNull(item) {
 			c.fail(item, p, "is null; take the element out, or write what it should be")
 			continue
