@@ -3,8 +3,10 @@
 // # What
 //
 // Format indents by two spaces, puts the fields of policies in the order in which
-// people read them, writes mappings in block form, takes quotes away that nothing
-// needs, and keeps every comment and the order of lists and labels.
+// people read them, writes their mappings in block form, takes quotes away that
+// nothing needs, and keeps every comment and the order of lists and labels. Of
+// other objects only the fields on top are ordered, and what stands in one line
+// stays there.
 //
 // # Neighbours
 //

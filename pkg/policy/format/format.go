@@ -97,7 +97,7 @@ func isPolicy(doc *yaml.Node) bool {
 	for i := 0; i+1 < len(root.Content) && root.Kind == yaml.MappingNode; i += 2 {
 		if root.Content[i].Value == "kind" {
 			kind := root.Content[i+1].Value
-			return kind == "List" || strings.Contains(kind, "Policy") || strings.Contains(kind, "CIDRGroup")
+			return kind == "List" || strings.HasSuffix(kind, "Policy") || strings.HasSuffix(kind, "PolicyList") || strings.HasSuffix(kind, "CIDRGroup")
 		}
 	}
 	return false
@@ -129,7 +129,7 @@ func canonical(n *yaml.Node, parent string, policy bool) {
 	case yaml.DocumentNode:
 		canonical(n.Content[0], "", policy)
 	case yaml.MappingNode:
-		if len(n.Content) > 0 {
+		if policy && len(n.Content) > 0 {
 			n.Style &^= yaml.FlowStyle
 		}
 		sortFields(n, parent, policy)
@@ -139,7 +139,7 @@ func canonical(n *yaml.Node, parent string, policy bool) {
 			raise(n.Content[i+1], n.Content[i])
 		}
 	case yaml.SequenceNode:
-		if n.Style&yaml.FlowStyle != 0 && !fitsFlow(n) {
+		if policy && n.Style&yaml.FlowStyle != 0 && !fitsFlow(n) {
 			n.Style &^= yaml.FlowStyle
 		}
 		for _, item := range n.Content {

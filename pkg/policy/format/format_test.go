@@ -76,8 +76,9 @@ spec:
 `},
 		{"documents stay apart, empty ones go", "---\n# a\nkind: A\n---\n---\n# b\nkind: B\n", "# a\nkind: A\n---\n# b\nkind: B\n"},
 		{"line ends of other systems", "kind: A\r\nname: b\r\n", "kind: A\nname: b\n"},
-		{"labels keep their order", "metadata:\n  labels: {spec: a, kind: b, apiVersion: c}\nkind: Pod\n",
-			"kind: Pod\nmetadata:\n  labels:\n    spec: a\n    kind: b\n    apiVersion: c\n"},
+		{"labels keep their order", "metadata:\n  labels: {spec: a, kind: b, apiVersion: c}\nkind: ThePolicy\n",
+			"kind: ThePolicy\nmetadata:\n  labels:\n    spec: a\n    kind: b\n    apiVersion: c\n"},
+		{"what is no policy keeps its lines", "spec:\n    a: [{b: 1,  c: 2}]\nkind: PolicyTest\n", "kind: PolicyTest\nspec:\n  a: [{b: 1, c: 2}]\n"},
 		{"nothing but comments", "# only\n", "# only\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

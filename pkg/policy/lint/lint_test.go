@@ -37,8 +37,9 @@ func shop() World {
 }
 
 const (
-	np  = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: NAME, namespace: shop}\nspec:\n"
-	cnp = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: NAME, namespace: shop}\nspec:\n"
+	np   = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: NAME, namespace: shop}\nspec:\n"
+	tier = "apiVersion: policy.networking.k8s.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: NAME}\nspec:\n  tier: Admin\n  priority: 1\n  subject: {namespaces: {}}\n"
+	cnp  = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: NAME, namespace: shop}\nspec:\n"
 )
 
 // objects decodes specs, each with the head of its dialect.
@@ -140,6 +141,27 @@ func TestFindings(t *testing.T) {
 			cnp + "  endpointSelector: {}\n  ingress: [{fromEndpoints: [{matchLabels: {app: db}}]}, {fromEntities: [world]}]\n  ingressDeny: [{fromEndpoints: [{}]}]\n"}},
 		{"a block inside another", "WL302", []string{
 			cnp + "  endpointSelector: {}\n  egress: [{toCIDR: [10.0.0.0/8]}, {toCIDR: [10.1.0.0/16]}]\n"}},
+		{"all ports beside the last one and the rest but one", "", []string{
+			np + "  podSelector: {}\n  ingress: [{ports: [{port: 65535}]}, {ports: [{port: 1, endPort: 65535}]}]\n"}},
+		{"a range beside its ends", "", []string{
+			np + "  podSelector: {}\n  ingress: [{ports: [{port: 80}, {port: 82}]}, {ports: [{port: 80, endPort: 82}]}]\n"}},
+		{"a named port beside a range that has almost all", "", []string{
+			np + "  podSelector: {}\n  ingress: [{ports: [{port: 9000, endPort: 65535}]}, {ports: [{port: http}]}]\n"}},
+		{"a named port of the destination beside what it is for some", "", []string{
+			np + "  podSelector: {matchLabels: {app: web}}\n  policyTypes: [Egress]\n  egress: [{to: [{namespaceSelector: {}, podSelector: {}}], ports: [{port: 8080}]}, {to: [{namespaceSelector: {}, podSelector: {}}], ports: [{port: sql}]}]\n"}},
+		{"everybody beside everybody but pods elsewhere", "", []string{
+			cnp + "  endpointSelector: {}\n  ingress: [{fromEndpoints: [{}]}, {fromEntities: [world, host, remote-node, kube-apiserver, init, health, unmanaged, ingress]}, {fromEntities: [all]}]\n"}},
+		{"what a deny of the tier above takes, unless it is passed", "", []string{
+			tier + "  ingress: [{action: Pass, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: console}}}}]}, {action: Deny, from: [{namespaces: {}}]}]\n",
+			np + "  podSelector: {}\n  ingress: [{from: [{podSelector: {matchLabels: {tier: front}}}]}]\n"}},
+		{"what a deny of the tier above takes, without a pass", "WL301", []string{
+			tier + "  ingress: [{action: Deny, from: [{namespaces: {}}]}]\n",
+			np + "  podSelector: {}\n  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]\n"}},
+		{"in a tier the first rule decides", "WL302", []string{
+			tier + "  ingress: [{action: Accept, from: [{namespaces: {}}]}, {action: Deny, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: web}}}}]}]\n"}},
+		{"a subject and a peer of a tier that nothing matches", "WL202 WL203", []string{
+			tier + "  ingress: [{action: Deny, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: wep}}}}]}]\n",
+			strings.Replace(tier, "namespaces: {}", "pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: wep}}}", 1) + "  ingress: [{action: Deny, from: [{namespaces: {}}]}]\n"}},
 		{"a block of pods and the same of addresses outside", "", []string{
 			np + "  podSelector: {}\n  policyTypes: [Egress]\n  egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]\n"}},
 	} {
