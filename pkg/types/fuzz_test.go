@@ -25,3 +25,23 @@ func FuzzParseProto(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseMAC(f *testing.F) {
+	for _, s := range []string{"02:00:5e:00:53:01", "0200.5e00.5301", "02-00-5E-00-53-01", "", "02:00:5e:10:00:00:00:01"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var m MAC
+		if err := m.UnmarshalText([]byte(s)); err != nil {
+			if !strings.Contains(err.Error(), "hardware address") || m != (MAC{}) {
+				t.Fatalf("%q: %v, %v", s, m, err)
+			}
+			return
+		}
+		text, err := m.MarshalText()
+		var again MAC
+		if err != nil || again.UnmarshalText(text) != nil || again != m {
+			t.Fatalf("%q is %v, written %q, read back %v", s, m, text, again)
+		}
+	})
+}

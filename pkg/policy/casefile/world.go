@@ -25,9 +25,10 @@ type World struct {
 // NewWorld returns a world before any step.
 func NewWorld(d *WorldData, cluster string) *World {
 	w := &World{
-		Cluster: cluster, Namespaces: maps.Clone(d.Namespaces), Pods: make(map[string]Pod, len(d.Pods)),
+		Cluster: cluster, Namespaces: map[string]map[string]string{}, Pods: make(map[string]Pod, len(d.Pods)),
 		Externals: d.Externals, Entities: d.Entities, Probes: d.Probes, policies: map[string][]*types.Policy{},
 	}
+	maps.Copy(w.Namespaces, d.Namespaces)
 	for _, p := range d.Pods {
 		w.Pods[p.ID()] = p
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,11 +79,16 @@ func (t *ruleTable) read(text []byte) error {
 	if f.Version != rulesVersion {
 		return fmt.Errorf("version %d, this agent knows %d; start the release that wrote it", f.Version, rulesVersion)
 	}
-	t.next = max(f.Next, 1)
+	if t.next = max(f.Next, 1); t.next == math.MaxUint32 {
+		return fmt.Errorf("all %d numbers are given", t.next)
+	}
 	for _, r := range f.Rules {
 		key := ruleText(r.Ref)
 		if _, twice := t.refs[r.ID]; twice || r.ID == 0 || t.byText[key] != 0 {
 			return fmt.Errorf("number %d is 0, or it or its rule is there twice", r.ID)
+		}
+		if r.ID == math.MaxUint32 {
+			return fmt.Errorf("number %d is the last one, and leaves none for new rules", r.ID)
 		}
 		t.byText[key], t.refs[r.ID] = r.ID, r.Ref
 		t.next = max(t.next, r.ID+1)

@@ -20,6 +20,10 @@ const (
 	Kind       = "PolicyTest"
 )
 
+// maxExpectations is how many connections one test may ask for; three long lists
+// stand for far more than their text shows.
+const maxExpectations = 100_000
+
 // Is reports whether a document is a test.
 func Is(d k8s.Document) bool { return d.Kind == Kind }
 
@@ -178,6 +182,10 @@ func Read(d k8s.Document) (*File, error) {
 					r.fail(at+".port", "%s", err)
 				}
 			}
+		}
+		if n := len(e.From) * len(e.To); n > maxExpectations || len(f.Expectations)+n*len(e.Port) > maxExpectations {
+			r.fail(at, "asks for more than %d connections in one test; split it", maxExpectations)
+			break
 		}
 		for _, one.From = range e.From {
 			for _, one.To = range e.To {
