@@ -54,7 +54,7 @@ func (o *offline) diff(oldPath, newPath string, flag []string) (simulate.Differe
 	ask := given
 	if flag == nil {
 		named := simulate.NamedByRules(old.Sketch.Policies, now.Sketch.Policies)
-		ask = func(name string) []simulate.Port { return merged(old.Sketch.PortsOf(name), given(name), named) }
+		ask = func(name string) []simulate.Port { return slices.Concat(old.Sketch.PortsOf(name), given(name), named) }
 	}
 	a, err := old.Cluster()
 	if err != nil {
@@ -65,17 +65,6 @@ func (o *offline) diff(oldPath, newPath string, flag []string) (simulate.Differe
 		return simulate.Difference{}, err
 	}
 	return simulate.Diff(a, b, ask)
-}
-
-// merged joins lists of ports; names make no difference.
-func merged(lists ...[]simulate.Port) []simulate.Port {
-	var out []simulate.Port
-	for _, p := range slices.Concat(lists...) {
-		if p.Name = ""; !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // The difference as JSON.

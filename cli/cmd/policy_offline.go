@@ -9,6 +9,7 @@ import (
 	"github.com/weirnet/weir/cli/folder"
 	"github.com/weirnet/weir/pkg/api"
 	"github.com/weirnet/weir/pkg/filesource"
+	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/explain"
 	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/testfile"
@@ -35,7 +36,7 @@ func (o *offline) read(path string) (*folder.Folder, error) {
 	if err != nil {
 		return nil, usageError{"--policy-enforcement: " + err.Error()}
 	}
-	return folder.Read(path, filesource.Options{ClusterName: o.cluster, NodeName: o.node}, mode)
+	return folder.Read(path, filesource.Options{ClusterName: o.cluster, NodeName: o.node, Labels: labels.DefaultFilter()}, mode)
 }
 
 func (a *app) policyExplain() *cobra.Command {
@@ -75,6 +76,11 @@ func explanations(c *simulate.Cluster, answers []testfile.Answer) []gen.Explanat
 		if len(out) > 0 && out[0].Text == m.Text {
 			continue
 		}
+		for _, d := range []*gen.DirectionVerdict{m.Egress, m.Ingress} {
+			if d != nil {
+				unnumber(d)
+			}
+		}
 		out = append(out, m)
 	}
 	if len(out) > 1 {
@@ -83,6 +89,14 @@ func explanations(c *simulate.Cluster, answers []testfile.Answer) []gen.Explanat
 		}
 	}
 	return out
+}
+
+// unnumber takes out the numbers of rules, which are the simulation's own.
+func unnumber(d *gen.DirectionVerdict) {
+	d.Rule.ID = 0
+	for i := range d.Losers {
+		d.Losers[i].ID = 0
+	}
 }
 
 // peerModel leaves the numbers out: they are the simulation's own.

@@ -71,14 +71,17 @@ func (a *app) policyTest() *cobra.Command {
 
 func (a *app) runTests(r *testRun, paths []string) error {
 	r.report.Started = time.Now()
-	r.report.Host, _ = os.Hostname() // a report without it is as good
+	var err error
+	if r.report.Host, err = os.Hostname(); err != nil {
+		r.report.Host = "localhost"
+	}
 	for _, path := range paths {
 		if err := r.path(path); err != nil {
 			return err
 		}
 	}
 	r.results.Passed, r.results.Failed = r.report.Count()
-	err := errors.Join(a.writeReport(r.junit, r.report.JUnit), a.writeReport(r.tap, r.report.TAP))
+	err = errors.Join(a.writeReport(r.junit, r.report.JUnit), a.writeReport(r.tap, r.report.TAP))
 	if err == nil && r.junit != "-" && r.tap != "-" {
 		err = a.show(r.results, func() error { return a.writeResults(r) })
 	}

@@ -66,7 +66,7 @@ func Read(path string, o filesource.Options, mode policytypes.Mode) (*Folder, er
 		return nil, fmt.Errorf("%s cannot be judged:\n%w", f.Path, err)
 	}
 	f.Sketch = sketch(snap, o.ClusterName)
-	f.Sketch.Mode = mode
+	f.Sketch.Mode, f.Sketch.Filter = mode, o.Labels
 	hosts, err := Outside(filepath.Join(f.Path, "lab", "outside.yaml"))
 	if err != nil {
 		return nil, err

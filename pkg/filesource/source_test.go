@@ -144,6 +144,19 @@ func TestABadFileKeepsItsLastGoodVersionAndOthersApply(t *testing.T) {
 	}
 }
 
+// Tests of policies lie beside them and are not the agent's business, even one
+// that weir policy test would refuse.
+func TestTestsOfPoliciesArePassedOver(t *testing.T) {
+	s, repo, _, dir := newSource(t)
+	const policyTest = "apiVersion: weir.net/v1\nkind: PolicyTest\nmetadata: {name: t}\nexpekt: []\n"
+	put(t, dir, "deny.yaml", denyAll+"---\n"+policyTest)
+	put(t, dir, "deny_test.yaml", policyTest)
+	scan(t, s)
+	if len(s.Problems()) != 0 || len(repo.policies) != 1 {
+		t.Fatalf("%d policies, problems %v", len(repo.policies), s.Problems())
+	}
+}
+
 func TestProblemsNameFileLineAndField(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"not YAML", "a: [", "bad.yaml"},

@@ -20,12 +20,13 @@ var entityAddrs = map[string]string{
 // Simulate gives everything in the world its numbers under the policies of now.
 func (w *World) Simulate(n *simulate.Numbers) (*simulate.Cluster, error) {
 	s := simulate.World{Policies: w.Policies()}
+	sketch := simulate.Sketch{Cluster: w.Cluster, Namespaces: w.Namespaces, Filter: labels.DefaultFilter()}
 	for _, id := range slices.Sorted(maps.Keys(w.Pods)) {
-		pod, err := w.pod(w.Pods[id])
+		p, err := pod(sketch, w.Pods[id])
 		if err != nil {
 			return nil, err
 		}
-		s.Pods = append(s.Pods, pod)
+		s.Pods = append(s.Pods, p)
 	}
 	for _, name := range w.Entities {
 		a, ok := entityAddrs[name]
@@ -48,7 +49,7 @@ func (w *World) Simulate(n *simulate.Numbers) (*simulate.Cluster, error) {
 	return simulate.New(s, n)
 }
 
-func (w *World) pod(p Pod) (simulate.Pod, error) {
+func pod(sketch simulate.Sketch, p Pod) (simulate.Pod, error) {
 	a, err := netip.ParseAddr(p.IP)
 	if err != nil {
 		return simulate.Pod{}, fmt.Errorf("pod %s: %w", p.ID(), err)
@@ -61,7 +62,7 @@ func (w *World) pod(p Pod) (simulate.Pod, error) {
 		}
 		out.Ports = append(out.Ports, simulate.Port{Name: port.Name, Proto: proto, Port: port.Port})
 	}
-	return simulate.Sketch{Cluster: w.Cluster, Namespaces: w.Namespaces}.Pod(out), nil
+	return sketch.Pod(out), nil
 }
 
 // Wrong is a cell with another verdict than wanted.
