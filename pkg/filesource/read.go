@@ -141,7 +141,7 @@ func (c *contents) addPod(d k8s.Document) error {
 	}
 	for i, ip := range ips {
 		a, err := netip.ParseAddr(ip.IP)
-		if err != nil {
+		if err != nil || a.Zone() != "" {
 			return problem(d, fmt.Sprintf("status.podIPs[%d].ip", i), fmt.Sprintf("%q is not an IP address", ip.IP))
 		}
 		row.IPs = append(row.IPs, a.Unmap())
@@ -201,7 +201,7 @@ func (c *contents) addNode(d k8s.Document, o Options) error {
 			continue
 		}
 		addr, err := netip.ParseAddr(a.Address)
-		if err != nil {
+		if err != nil || addr.Zone() != "" {
 			return problem(d, fmt.Sprintf("status.addresses[%d].address", i), fmt.Sprintf("%q is not an IP address", a.Address))
 		}
 		row.Addresses = append(row.Addresses, addr.Unmap())
