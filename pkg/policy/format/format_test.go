@@ -44,6 +44,8 @@ spec:
   ingress:
   # of the first
   - ports: [{port: 80}] # of ports
+    to:
+    - {ipBlock: {}} # of a peer
     from: []
   # of the second
   - {}
@@ -61,6 +63,9 @@ spec:
   ingress:
     # of the first
     - from: []
+      to:
+        # of a peer
+        - ipBlock: {}
       # of ports
       ports:
         - port: 80

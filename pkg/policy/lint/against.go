@@ -270,36 +270,42 @@ type packet struct {
 	port  uint16
 }
 
-// packetsOf returns one packet of every kind that the rules can tell apart.
+// packetsOf returns one packet of every kind that the rules can tell apart: the
+// first of every stretch of ports between the ends of their ranges.
 func packetsOf(d *policy.DirectionPolicy, own types.NamedPorts, c *cluster) []packet {
-	out := []packet{{wtypes.ProtoTCP, 65535}, {wtypes.ProtoUDP, 65535}, {wtypes.ProtoSCTP, 65535}, {wtypes.ProtoICMP, 255}, {wtypes.ProtoICMPv6, 255}, {47, 0}}
+	var out []packet
 	add := func(proto wtypes.Proto, port uint16) {
 		if q := (packet{proto, port}); !slices.Contains(out, q) {
 			out = append(out, q)
 		}
 	}
+	for _, proto := range []wtypes.Proto{wtypes.ProtoTCP, wtypes.ProtoUDP, wtypes.ProtoSCTP, wtypes.ProtoICMP, wtypes.ProtoICMPv6, otherProto} {
+		add(proto, 0)
+	}
+	ends := func(proto wtypes.Proto, first, last uint16) {
+		add(proto, first)
+		if last < 65535 {
+			add(proto, last+1)
+		}
+	}
 	for i := range d.Rules {
 		for _, p := range d.Rules[i].Ports {
-			if p.Name != "" {
-				name := types.NamedPort{Name: p.Name, Proto: p.Proto}
-				add(p.Proto, own[name])
-				for _, pod := range c.pods {
-					add(p.Proto, pod.NamedPorts[name])
-				}
+			if p.Name == "" {
+				ends(p.Proto, p.Port, max(p.Port, p.End))
 				continue
 			}
-			add(p.Proto, p.Port)
-			if p.Port > 1 {
-				add(p.Proto, p.Port-1)
-			}
-			if last := max(p.End, p.Port); last > 0 && last < 65535 {
-				add(p.Proto, last)
-				add(p.Proto, last+1)
+			name := types.NamedPort{Name: p.Name, Proto: p.Proto}
+			ends(p.Proto, own[name], own[name])
+			for _, pod := range c.pods {
+				ends(p.Proto, pod.NamedPorts[name], pod.NamedPorts[name])
 			}
 		}
 	}
 	return out
 }
+
+// otherProto is a protocol that no dialect names: GRE.
+const otherProto = 47
 
 // ports finds names of ports that no pod gives.
 func (l *linter) ports() {

@@ -145,12 +145,10 @@ func TestFindings(t *testing.T) {
 			np + "  podSelector: {}\n  ingress: [{ports: [{port: 65535}]}, {ports: [{port: 1, endPort: 65535}]}]\n"}},
 		{"a range beside its ends", "", []string{
 			np + "  podSelector: {}\n  ingress: [{ports: [{port: 80}, {port: 82}]}, {ports: [{port: 80, endPort: 82}]}]\n"}},
-		{"a named port beside a range that has almost all", "", []string{
-			np + "  podSelector: {}\n  ingress: [{ports: [{port: 9000, endPort: 65535}]}, {ports: [{port: http}]}]\n"}},
+		{"ICMP types beside each other", "", []string{
+			cnp + "  endpointSelector: {}\n  ingress: [{icmps: [{fields: [{type: 0}]}]}, {icmps: [{fields: [{type: 1}, {type: 0}]}]}]\n"}},
 		{"a named port of the destination beside what it is for some", "", []string{
-			np + "  podSelector: {matchLabels: {app: web}}\n  policyTypes: [Egress]\n  egress: [{to: [{namespaceSelector: {}, podSelector: {}}], ports: [{port: 8080}]}, {to: [{namespaceSelector: {}, podSelector: {}}], ports: [{port: sql}]}]\n"}},
-		{"everybody beside everybody but pods elsewhere", "", []string{
-			cnp + "  endpointSelector: {}\n  ingress: [{fromEndpoints: [{}]}, {fromEntities: [world, host, remote-node, kube-apiserver, init, health, unmanaged, ingress]}, {fromEntities: [all]}]\n"}},
+			np + "  podSelector: {matchLabels: {app: web}}\n  policyTypes: [Egress]\n  egress: [{to: [{namespaceSelector: {}, podSelector: {}}], ports: [{port: 8080}]}, {to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: sql}]}]\n"}},
 		{"what a deny of the tier above takes, unless it is passed", "", []string{
 			tier + "  ingress: [{action: Pass, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: console}}}}]}, {action: Deny, from: [{namespaces: {}}]}]\n",
 			np + "  podSelector: {}\n  ingress: [{from: [{podSelector: {matchLabels: {tier: front}}}]}]\n"}},
@@ -195,6 +193,27 @@ func TestWithoutAWorld(t *testing.T) {
 	fs := Run(objects(t, np+"  podSelector: {matchLabels: {app: x}}\n  ingress: [{from: [{podSelector: {}}]}, {from: [{podSelector: {matchLabels: {app: y}}}], ports: [{port: name}]}]\n"),
 		World{}, k8s.Options{})
 	require.Equal(t, "WL302", codes(fs))
+
+	for name, specs := range map[string][]string{
+		"a named port beside a range that has almost all": {
+			np + "  podSelector: {}\n  ingress: [{ports: [{port: 9000, endPort: 65535}]}, {ports: [{port: http}]}]\n"},
+		"everybody beside everybody but pods elsewhere": {
+			cnp + "  endpointSelector: {}\n  ingress: [{fromEndpoints: [{}]}, {fromEntities: [world, host, remote-node, kube-apiserver, init, health, unmanaged, ingress]}, {fromEntities: [all]}]\n"},
+	} {
+		require.Empty(t, Run(objects(t, specs...), World{}, k8s.Options{}), name)
+	}
+}
+
+// Where too many kinds of pods could come, a rule is not called shadowed.
+func TestTooManyKindsOfPods(t *testing.T) {
+	for _, keys := range []int{3, 9} {
+		spec := np + "  podSelector: {}\n  ingress:\n"
+		for i := range keys {
+			spec += fmt.Sprintf("  - from: [{podSelector: {matchExpressions: [{key: k%d, operator: DoesNotExist}]}}]\n", i)
+		}
+		spec += "  - from: [{podSelector: {}}]\n"
+		require.Empty(t, Run(objects(t, spec), World{}, k8s.Options{}), "a pod with all %d labels needs the last rule", keys)
+	}
 }
 
 func TestAnnotationSilencesACode(t *testing.T) {

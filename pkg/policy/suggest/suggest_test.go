@@ -183,6 +183,17 @@ func TestAFlowThatOneEndDeniedIsNotAllowed(t *testing.T) {
 	require.Equal(t, types.Deny, v.Ingress.Verdict)
 }
 
+// The local node may always reach its pods, so that it needs no rule.
+func TestTheLocalNodeNeedsNoRule(t *testing.T) {
+	a := podActor(0, "x", map[string]string{"app": "a"}, true)
+	r, err := suggest.From([]gen.Event{talk{others()[3], a, wtypes.ProtoTCP, 80}.event(gen.DirectionIngress, gen.VerdictAllow)}, suggest.Options{})
+	require.NoError(t, err)
+	policies := translate(t, r.Objects)
+	require.Len(t, policies, 1)
+	require.True(t, policies[0].IsolatesIngress)
+	require.Empty(t, policies[0].Rules)
+}
+
 func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "y", map[string]string{"app": "b"}, false)
 	var events []gen.Event
