@@ -10,8 +10,8 @@ import (
 func (a *app) why() *cobra.Command {
 	return &cobra.Command{Use: "why SRC DST:PORT[/PROTO]", Short: "say which rule allows or denies a connection",
 		Long: "SRC and DST are a pod (NAMESPACE/NAME), an endpoint id, or an address; an IPv6 address with a port is written\n" +
-			"[ADDRESS]:PORT. PORT is a number or the name of a port of the destination. PROTO is TCP where absent; for ICMP\n" +
-			"write DST/ICMP.\nPrints the verdict of each direction, the deciding rule with file and line, and what lost.\n" +
+			"[ADDRESS]:PORT. PORT is a number or the name of a port of the destination. PROTO is TCP where absent; a ping is\n" +
+			"DST/ICMP, another type DST:TYPE/ICMP with a number or a name such as EchoReply.\nPrints the verdict of each direction, the deciding rule with file and line, and what lost.\n" +
 			"Exit code 1 where the connection is denied.",
 		Example: "  weir why shop/frontend shop/api:http\n  weir why 203.0.113.7 shop/db:5432/TCP",
 		Args:    exactArgs(2), RunE: a.runWhy}
@@ -48,11 +48,15 @@ func parseWhy(from, dst string) (whyQuestion, error) {
 	}
 	if port, ok := strings.CutPrefix(rest, ":"); ok {
 		q.port, q.proto, _ = strings.Cut(port, "/")
-	} else if proto, ok := strings.CutPrefix(rest, "/"); ok && strings.EqualFold(proto, "icmp") {
+	} else if proto, ok := strings.CutPrefix(rest, "/"); ok && isICMP(proto) {
 		q.proto = proto
 	}
-	if q.to == "" || q.port == "" && !strings.EqualFold(q.proto, "icmp") {
+	if q.to == "" || q.port == "" && !isICMP(q.proto) {
 		return q, usageError{fmt.Sprintf("%q is not DST:PORT, DST:PORT/PROTO or DST/ICMP", dst)}
 	}
 	return q, nil
+}
+
+func isICMP(proto string) bool {
+	return strings.EqualFold(proto, "icmp") || strings.EqualFold(proto, "icmpv6")
 }

@@ -11,6 +11,9 @@ func TestWhyArguments(t *testing.T) {
 		{"12:80", "12", "80", ""},
 		{"shop/api/ICMP", "shop/api", "", "ICMP"},
 		{"[2001:db8::1]/icmp", "2001:db8::1", "", "icmp"},
+		{"[2001:db8::1]/ICMPv6", "2001:db8::1", "", "ICMPv6"},
+		{"shop/api:EchoReply/ICMP", "shop/api", "EchoReply", "ICMP"},
+		{"shop/api:0/ICMP", "shop/api", "0", "ICMP"},
 	} {
 		p, err := parseWhy("x/a", tt.dst)
 		if err != nil {

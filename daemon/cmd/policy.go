@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"sync/atomic"
 
 	v1 "github.com/weirnet/weir/api/v1"
@@ -123,25 +124,33 @@ func (x explainer) Explain(_ context.Context, q api.Question) (api.Explanation, 
 		return api.Explanation{}, err
 	}
 	port := q.Port
-	if q.PortName != "" {
-		if port, err = portByName(q.PortName, proto, row); err != nil {
-			return api.Explanation{}, err
-		}
+	switch {
+	case proto.IsICMP():
+		port, err = icmpType(q.PortName, proto)
+	case q.PortName != "":
+		port, err = portByName(q.PortName, proto, row)
 	}
-	if proto == types.ProtoICMP || proto == types.ProtoICMPv6 {
-		port = echoRequest(proto)
+	if err != nil {
+		return api.Explanation{}, err
 	}
 	_, policies := x.repo.Policies()
 	e := explain.Explain(x.repo.Index(), explain.Question{From: from.Peer, To: to.Peer, Proto: proto, Port: port, Policies: policies})
 	return api.Explanation{Explanation: e, From: from.model, To: to.model}, nil
 }
 
-// echoRequest is the ICMP type that stands for a ping.
-func echoRequest(p types.Proto) uint16 {
-	if p == types.ProtoICMPv6 {
-		return 128 // RFC 4443 section 4.1
+// icmpType reads a type by number or name; without one it is that of a ping.
+func icmpType(text string, proto types.Proto) (uint16, error) {
+	if text == "" {
+		text = "EchoRequest"
 	}
-	return 8 // RFC 792
+	if kind, ok := proto.ICMPType(text); ok {
+		return uint16(kind), nil
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil {
+		return 0, v1.Errorf(v1.CodeInvalid, "give a number from 0 to 255 or a name such as EchoRequest", "%q is no type of %s", text, proto)
+	}
+	return uint16(n), nil
 }
 
 func portByName(name string, proto types.Proto, row *endpoint.Row) (uint16, error) {

@@ -101,6 +101,12 @@ func TestQuestionReadsPortAndProtocol(t *testing.T) {
 	q, err = ask("", "icmp")
 	require.NoError(t, err)
 	require.Zero(t, q.Port)
+	require.Empty(t, q.PortName)
+	for _, kind := range []string{"0", "8", "EchoReply"} {
+		q, err = ask(kind, "icmp")
+		require.NoError(t, err)
+		require.Equal(t, kind, q.PortName, "a type of ICMP, of which 0 is one")
+	}
 	for _, c := range [][2]string{{"", "tcp"}, {"0", "tcp"}, {"65536", "tcp"}, {"80", "quic"}, {"99999999999999999999", ""}} {
 		_, err := ask(c[0], c[1])
 		require.Equal(t, v1.CodeInvalid, v1.CodeOf(err), "%v", c)

@@ -147,6 +147,10 @@ func question(p gen.GetWhyParams) (q Question, err error) {
 	}
 	q.Proto = proto.String()
 	port := value(p.Port)
+	if proto.IsICMP() {
+		q.PortName = port // the types of ICMP have names, and 0 is one
+		return q, nil
+	}
 	switch n, err := strconv.ParseUint(port, 10, 16); {
 	case proto.HasPorts() && port == "":
 		return q, v1.Errorf(v1.CodeInvalid, "write DESTINATION:PORT/PROTOCOL", "port is missing, and %s has ports", proto)

@@ -123,7 +123,7 @@ type explainer interface {
 type Question struct {
 	From, To Side
 	Port     uint16 // destination port, host order; 0 where PortName is set or the protocol has none
-	PortName string // name of a port of the destination pod
+	PortName string // name of a port of the destination pod; of ICMP a type's number or name, empty: the echo request
 	Proto    string // TCP, UDP, SCTP, ICMP, ICMPv6
 }
 

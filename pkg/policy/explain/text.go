@@ -8,10 +8,14 @@ import (
 	wtypes "github.com/weirnet/weir/pkg/types"
 )
 
-// PortText prints a destination port for people: "80/TCP", "ICMP".
+// PortText prints a destination port for people: "80/TCP", "ICMP" for a ping, and
+// any other type of ICMP by number and name.
 func PortText(proto wtypes.Proto, port uint16) string {
 	if proto.HasPorts() {
 		return fmt.Sprintf("%d/%s", port, proto)
+	}
+	if ping, ok := proto.ICMPType("EchoRequest"); ok && port != uint16(ping) {
+		return types.Port{Proto: proto, Port: port, ICMPType: true}.String()
 	}
 	return proto.String()
 }
