@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"maps"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -37,6 +37,7 @@ type Delta struct{ Added, Removed []identity.NumericIdentity }
 type Changes struct {
 	Selectors  map[string]Delta         // by PeerKey, of the selectors that Select named
 	NamedPorts map[types.NamedPort]bool // names whose numbers may have changed for some peer
+	Prefixes   bool                     // what Prefixes returns of the Index may have changed
 }
 
 // Empty reports that no map state made with the old Index can differ now.
@@ -52,14 +53,7 @@ func (c Changes) Empty() bool { return len(c.Selectors) == 0 && len(c.NamedPorts
 // a prefix of its own (Prefixes asks for that), and the entries go to those
 // prefix identities: exact again. Until such a prefix identity exists an allow is
 // left out and a deny covers every number that any of the pods gives the name.
-type Index struct {
-	shards     [256]map[identity.NumericIdentity]*known // by low byte, so that a copy is cheap
-	count      int
-	selections map[string]*selection
-	pods       map[netip.Addr]Pod
-	peers      map[identity.NumericIdentity]*portPeer
-	hosts      map[netip.Addr]identity.NumericIdentity // prefix identities of single pod addresses
-}
+type Index struct{ tables }
 
 // known is one identity.
 type known struct {
@@ -77,12 +71,12 @@ type selection struct {
 
 // NewIndex returns an Index of these identities without pods and selectors.
 func NewIndex(ids identity.IdentityMap) *Index {
-	x, _ := (&Index{}).Apply(Events{Added: ids})
+	x, _ := (&Index{newTables()}).Apply(Events{Added: ids})
 	return x
 }
 
 // Len is the number of identities.
-func (x *Index) Len() int { return x.count }
+func (x *Index) Len() int { return x.known.Len() }
 
 // Labels returns the labels of an identity; false if it is not known.
 func (x *Index) Labels(id identity.NumericIdentity) (labels.LabelArray, bool) {
@@ -95,14 +89,17 @@ func (x *Index) Labels(id identity.NumericIdentity) (labels.LabelArray, bool) {
 
 // Pod returns what is known of the pod with that address.
 func (x *Index) Pod(a netip.Addr) (Pod, bool) {
-	p, ok := x.pods[a.Unmap()]
-	return p, ok
+	p, ok := x.pods.Get(addrKey(a.Unmap()))
+	return p.Pod, ok
 }
 
 // PodCount is the number of pod addresses known.
-func (x *Index) PodCount() int { return len(x.pods) }
+func (x *Index) PodCount() int { return x.pods.Len() }
 
-func (x *Index) get(id identity.NumericIdentity) *known { return x.shards[byte(id)][id] }
+func (x *Index) get(id identity.NumericIdentity) *known {
+	k, _ := x.known.Get(idKey(id))
+	return k
+}
 
 // Matches returns the identities that a peer selects, sorted; not to be changed.
 // all is true for a wildcard, whose identities are not enumerated.
@@ -110,24 +107,17 @@ func (x *Index) Matches(p types.Peer) (ids []identity.NumericIdentity, all bool)
 	if IsWildcard(p) {
 		return nil, true
 	}
-	if s := x.selections[PeerKey(p)]; s != nil {
+	if s, ok := x.selections.Get([]byte(PeerKey(p))); ok {
 		return s.ids, false
 	}
-	return x.scan(p), false
+	return x.found(p), false
 }
 
-// scan finds the matches of a selector that nobody asked to keep.
-func (x *Index) scan(p types.Peer) []identity.NumericIdentity {
-	var ids []identity.NumericIdentity
-	for _, shard := range x.shards {
-		for id, k := range shard {
-			if k.matches(p) {
-				ids = append(ids, id)
-			}
-		}
-	}
+// found is what scan finds, sorted.
+func (x *Index) found(p types.Peer) (ids []identity.NumericIdentity) {
+	x.scan(p, func(id identity.NumericIdentity) { ids = append(ids, id) })
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids)
 }
 
 // matches reports whether a peer that is no wildcard selects the identity.
@@ -194,30 +184,9 @@ func PeerKey(p types.Peer) string {
 
 // Identities returns a copy of all identities.
 func (x *Index) Identities() identity.IdentityMap {
-	out := make(identity.IdentityMap, x.count)
-	for _, shard := range x.shards {
-		for id, k := range shard {
-			out[id] = k.labels
-		}
+	out := make(identity.IdentityMap, x.Len())
+	for key, k := range x.known.All {
+		out[identity.NumericIdentity(binary.BigEndian.Uint32(key))] = k.labels
 	}
 	return out
-}
-
-// clone copies the parts that a batch touches; the rest is shared.
-func (x *Index) clone(e Events) *Index {
-	n := *x
-	if len(e.Added)+len(e.Removed)+len(e.Select)+len(e.Unselect) > 0 {
-		if n.selections = maps.Clone(x.selections); n.selections == nil {
-			n.selections = map[string]*selection{}
-		}
-	}
-	if len(e.Pods)+len(e.GonePods) > 0 {
-		if n.pods = maps.Clone(x.pods); n.pods == nil {
-			n.pods = make(map[netip.Addr]Pod, len(e.Pods))
-		}
-		if n.peers = maps.Clone(x.peers); n.peers == nil {
-			n.peers = map[identity.NumericIdentity]*portPeer{}
-		}
-	}
-	return &n
 }

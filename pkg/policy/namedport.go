@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
@@ -24,17 +25,28 @@ type portNumbers struct {
 
 // applyPods changes the pods, and the tables of the identities they belong to.
 func (x *Index) applyPods(e Events, names map[types.NamedPort]bool) {
-	touched := map[identity.NumericIdentity]bool{}
-	drop := func(a netip.Addr) {
-		old, ok := x.pods[a]
-		if !ok {
-			return
+	if len(e.Pods)+len(e.GonePods) == 0 {
+		return
+	}
+	pods, named := x.pods.Txn(), x.named.Txn()
+	moved := map[identity.NumericIdentity]map[netip.Addr]bool{} // which addresses an identity has now, of those that changed
+	move := func(p podAt, here bool) {
+		if moved[p.Identity] == nil {
+			moved[p.Identity] = map[netip.Addr]bool{}
 		}
-		delete(x.pods, a)
-		x.movePod(old.Identity, a, false)
-		touched[old.Identity] = true
-		for name := range old.NamedPorts {
+		moved[p.Identity][p.addr] = here
+		for name := range p.NamedPorts {
 			names[name] = true
+			if key := append(nameKey(name), addrKey(p.addr)...); here {
+				named.Insert(key, p)
+			} else {
+				named.Delete(key)
+			}
+		}
+	}
+	drop := func(a netip.Addr) {
+		if old, was := pods.Delete(addrKey(a)); was {
+			move(old, false)
 		}
 	}
 	for _, a := range e.GonePods {
@@ -44,57 +56,56 @@ func (x *Index) applyPods(e Events, names map[types.NamedPort]bool) {
 		a = a.Unmap()
 		p.NamedPorts = maps.Clone(p.NamedPorts)
 		maps.DeleteFunc(p.NamedPorts, func(_ types.NamedPort, number uint16) bool { return number == 0 })
-		if old, ok := x.pods[a]; ok && old.Identity == p.Identity && maps.Equal(old.NamedPorts, p.NamedPorts) {
+		if old, ok := pods.Get(addrKey(a)); ok && old.Identity == p.Identity && maps.Equal(old.NamedPorts, p.NamedPorts) {
 			continue
 		}
 		drop(a)
-		x.pods[a] = p
-		x.movePod(p.Identity, a, true)
-		touched[p.Identity] = true
-		for name := range p.NamedPorts {
-			names[name] = true
-		}
+		pods.Insert(addrKey(a), podAt{a, p})
+		move(podAt{a, p}, true)
 	}
-	for id := range touched {
-		peer := x.peers[id]
-		if peer == nil {
+	x.pods, x.named = pods.Commit(), named.Commit()
+	peers := x.peers.Txn()
+	for id, addrs := range moved {
+		old, _ := peers.Get(idKey(id))
+		next := x.tabulate(old.moved(addrs))
+		if len(next.addrs) == 0 {
+			peers.Delete(idKey(id))
 			continue
 		}
-		before := peer.names
-		peer.names = x.tabulate(peer.addrs)
+		peers.Insert(idKey(id), next)
 		// A pod without a name makes the others' number for it a matter of addresses.
-		for name, n := range peer.names {
-			if n.agreed != before[name].agreed {
+		for name, n := range next.names {
+			if old == nil || n.agreed != old.names[name].agreed {
 				names[name] = true
 			}
 		}
 	}
+	x.peers = peers.Commit()
 }
 
-// movePod adds or removes one address of an identity.
-func (x *Index) movePod(id identity.NumericIdentity, a netip.Addr, add bool) {
-	next := &portPeer{}
-	if old := x.peers[id]; old != nil {
-		next.addrs, next.names = slices.Clone(old.addrs), old.names
+// moved returns the addresses after some came and went.
+func (p *portPeer) moved(changes map[netip.Addr]bool) []netip.Addr {
+	var out []netip.Addr
+	if p != nil {
+		for _, a := range p.addrs {
+			if _, changed := changes[a]; !changed {
+				out = append(out, a)
+			}
+		}
 	}
-	i, found := slices.BinarySearchFunc(next.addrs, a, netip.Addr.Compare)
-	switch {
-	case add && !found:
-		next.addrs = slices.Insert(next.addrs, i, a)
-	case !add && found:
-		next.addrs = slices.Delete(next.addrs, i, i+1)
+	for a, here := range changes {
+		if here {
+			out = append(out, a)
+		}
 	}
-	if len(next.addrs) == 0 {
-		delete(x.peers, id)
-		return
-	}
-	x.peers[id] = next
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
 }
 
-func (x *Index) tabulate(addrs []netip.Addr) map[types.NamedPort]portNumbers {
+func (x *Index) tabulate(addrs []netip.Addr) *portPeer {
 	out, givers := map[types.NamedPort]portNumbers{}, map[types.NamedPort]int{}
 	for _, a := range addrs {
-		for name, number := range x.pods[a].NamedPorts {
+		for name, number := range x.pod(a).NamedPorts {
 			n := out[name]
 			if i, found := slices.BinarySearch(n.all, number); !found {
 				n.all = slices.Insert(n.all, i, number)
@@ -107,7 +118,29 @@ func (x *Index) tabulate(addrs []netip.Addr) map[types.NamedPort]portNumbers {
 		n.agreed = len(n.all) == 1 && givers[name] == len(addrs)
 		out[name] = n
 	}
-	return out
+	return &portPeer{addrs, out}
+}
+
+// pod is the pod at an address without an IPv4-mapped form.
+func (x *Index) pod(a netip.Addr) podAt {
+	p, _ := x.pods.Get(addrKey(a))
+	return p
+}
+
+// eachPeer calls emit with the identities of pods that a peer which is no block
+// selects.
+func (x *Index) eachPeer(p types.Peer, emit func(identity.NumericIdentity, *portPeer)) {
+	ids, all := x.Matches(p)
+	if all {
+		for key, peer := range x.peers.All {
+			emit(identity.NumericIdentity(binary.BigEndian.Uint32(key)), peer)
+		}
+	}
+	for _, id := range ids {
+		if peer, ok := x.peers.Get(idKey(id)); ok {
+			emit(id, peer)
+		}
+	}
 }
 
 // eachNamed calls emit with every identity and port number that a named port of
@@ -117,26 +150,22 @@ func (x *Index) eachNamed(p types.Peer, name types.NamedPort, v types.Verdict, e
 		x.eachNamedInBlock(p, name, v, emit)
 		return
 	}
-	ids, all := x.Matches(p)
-	for id, peer := range x.peers {
+	x.eachPeer(p, func(id identity.NumericIdentity, peer *portPeer) {
 		n := peer.names[name]
-		if len(n.all) == 0 {
-			continue
-		}
-		if _, in := slices.BinarySearch(ids, id); !all && !in {
-			continue
-		}
-		if n.agreed {
+		switch {
+		case len(n.all) == 0:
+			return
+		case n.agreed:
 			emit(id, n.all[0])
-			continue
+			return
 		}
 		apart := true
 		for _, a := range peer.addrs {
-			number, gives := x.pods[a].NamedPorts[name]
+			number, gives := x.pod(a).NamedPorts[name]
 			if !gives {
 				continue
 			}
-			if host := x.hosts[a]; host != 0 {
+			if host, ok := x.hosts.Get(addrKey(a)); ok {
 				emit(host, number)
 			} else {
 				apart = false
@@ -147,34 +176,43 @@ func (x *Index) eachNamed(p types.Peer, name types.NamedPort, v types.Verdict, e
 				emit(id, number)
 			}
 		}
-	}
+	})
 }
 
 // eachNamedInBlock is eachNamed for a CIDR peer: the pods inside the block, each
 // through the prefix identity of its own address.
 func (x *Index) eachNamedInBlock(p types.Peer, name types.NamedPort, v types.Verdict, emit func(identity.NumericIdentity, uint16)) {
-	if !p.CIDR.Pods {
-		return
-	}
-	ids, _ := x.Matches(p)
-	for a, pod := range x.pods {
-		number, gives := pod.NamedPorts[name]
-		if !gives || !blockContains(p.CIDR, netip.PrefixFrom(a, a.BitLen())) {
-			continue
-		}
-		if host := x.hosts[a]; host != 0 {
+	var ids []identity.NumericIdentity // of the block, once they are needed
+	x.eachGiver(p.CIDR, name, func(pod podAt) {
+		number := pod.NamedPorts[name]
+		if host, ok := x.hosts.Get(addrKey(pod.addr)); ok {
 			emit(host, number)
-			continue
+			return
 		}
 		if v != types.Deny {
-			continue
+			return
+		}
+		if ids == nil {
+			ids, _ = x.Matches(p)
 		}
 		for _, id := range ids {
-			if k := x.get(id); !k.world && k.prefix.Contains(a) {
+			if k := x.get(id); !k.world && k.prefix.Contains(pod.addr) {
 				emit(id, number)
 			}
 		}
+	})
+}
+
+// eachGiver calls emit with the pods in a block that give a name a number.
+func (x *Index) eachGiver(c *types.CIDRPeer, name types.NamedPort, emit func(podAt)) {
+	if !c.Pods {
+		return
 	}
+	inBlock(&x.named, nameKey(name), c.Prefix, func(pod podAt) {
+		if blockContains(c, netip.PrefixFrom(pod.addr, pod.addr.BitLen())) {
+			emit(pod)
+		}
+	})
 }
 
 // Prefixes returns every prefix that the policies name, blocks and excepts, with
@@ -232,27 +270,18 @@ func peersOf(r *types.Rule) []types.Peer {
 // gives the name a number, and cannot be told by identity from one that does not.
 func (x *Index) eachAmbiguous(p types.Peer, name types.NamedPort, emit func(netip.Addr)) {
 	if p.CIDR != nil {
-		for a, pod := range x.pods {
-			_, gives := pod.NamedPorts[name]
-			if gives && p.CIDR.Pods && blockContains(p.CIDR, netip.PrefixFrom(a, a.BitLen())) {
-				emit(a)
-			}
-		}
+		x.eachGiver(p.CIDR, name, func(pod podAt) { emit(pod.addr) })
 		return
 	}
-	ids, all := x.Matches(p)
-	for id, peer := range x.peers {
+	x.eachPeer(p, func(_ identity.NumericIdentity, peer *portPeer) {
 		n := peer.names[name]
 		if len(n.all) == 0 || n.agreed {
-			continue
-		}
-		if _, in := slices.BinarySearch(ids, id); !all && !in {
-			continue
+			return
 		}
 		for _, a := range peer.addrs {
-			if _, gives := x.pods[a].NamedPorts[name]; gives {
+			if _, gives := x.pod(a).NamedPorts[name]; gives {
 				emit(a)
 			}
 		}
-	}
+	})
 }
