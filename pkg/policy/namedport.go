@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/weirnet/weir/pkg/identity"
-	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
@@ -215,73 +214,10 @@ func (x *Index) eachGiver(c *types.CIDRPeer, name types.NamedPort, emit func(pod
 	})
 }
 
-// Prefixes returns every prefix that the policies name, blocks and excepts, with
-// whether a block that matches pods names it; and the single addresses of pods
-// that have to be told apart by a prefix of their own because of named ports.
-func Prefixes(policies []*types.Policy, x *Index) map[netip.Prefix]bool {
-	out := map[netip.Prefix]bool{}
-	add := func(p netip.Prefix, pods bool) {
-		if p = labels.CanonicalPrefix(p); p.IsValid() {
-			out[p] = out[p] || pods
-		}
-	}
-	done := map[string]bool{} // peers and names seen, as many rules repeat them
-	for _, policy := range policies {
-		for i := range policy.Rules {
-			r := &policy.Rules[i]
-			for _, p := range r.Peers {
-				if p.CIDR == nil {
-					continue
-				}
-				add(p.CIDR.Prefix, p.CIDR.Pods)
-				for _, e := range p.CIDR.Except {
-					add(e, p.CIDR.Pods)
-				}
-			}
-			if r.Direction != types.Egress {
-				continue
-			}
-			for _, port := range r.Ports {
-				if port.Name == "" {
-					continue
-				}
-				name := types.NamedPort{Name: port.Name, Proto: port.Proto}
-				for _, p := range peersOf(r) {
-					if key := PeerKey(p) + " " + name.String(); !done[key] {
-						done[key] = true
-						x.eachAmbiguous(p, name, func(a netip.Addr) { add(netip.PrefixFrom(a, a.BitLen()), true) })
-					}
-				}
-			}
-		}
-	}
-	return out
-}
-
 // peersOf returns the rule's peers, with the wildcard for nil.
 func peersOf(r *types.Rule) []types.Peer {
 	if r.Peers == nil {
 		return []types.Peer{{Entity: types.EntityAll}}
 	}
 	return r.Peers
-}
-
-// eachAmbiguous calls emit with the address of each pod that a peer selects,
-// gives the name a number, and cannot be told by identity from one that does not.
-func (x *Index) eachAmbiguous(p types.Peer, name types.NamedPort, emit func(netip.Addr)) {
-	if p.CIDR != nil {
-		x.eachGiver(p.CIDR, name, func(pod podAt) { emit(pod.addr) })
-		return
-	}
-	x.eachPeer(p, func(_ identity.NumericIdentity, peer *portPeer) {
-		n := peer.names[name]
-		if len(n.all) == 0 || n.agreed {
-			return
-		}
-		for _, a := range peer.addrs {
-			if _, gives := x.pod(a).NamedPorts[name]; gives {
-				emit(a)
-			}
-		}
-	})
 }

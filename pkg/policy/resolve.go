@@ -66,6 +66,13 @@ type SelectorPolicy struct {
 	Egress   DirectionPolicy
 }
 
+// At returns the same policy as of a revision of the repository.
+func (sp *SelectorPolicy) At(revision uint64) *SelectorPolicy {
+	at := *sp
+	at.Revision = revision
+	return &at
+}
+
 // Direction returns the half of a direction.
 func (sp *SelectorPolicy) Direction(d types.Direction) *DirectionPolicy {
 	if d == types.Ingress {

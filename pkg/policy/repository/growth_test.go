@@ -76,6 +76,8 @@ func grown(t require.TestingT, identities, policies, endpoints int) *builders {
 	}
 	r.Observe(b)
 	require.NoError(t, r.UpdateIdentities(context.Background(), ids, nil))
+	b.PolicyChanged(everybody, 0)
+	b.builds = 0
 	return b
 }
 

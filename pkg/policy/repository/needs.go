@@ -11,12 +11,14 @@ import (
 // and the labels alone decide that: pods that differ in named ports share it.
 type needs map[string]*need
 
-// need is immutable but for identity.
+// need is immutable but for its first three.
 type need struct {
 	identity identity.NumericIdentity
-	policies uint64          // that it was found from: state.policies
-	peers    []types.Peer    // whose matches the index keeps
-	keys     map[string]bool // of the peers
+	subject  string                 // that policy was resolved for last, by subjectKey
+	policy   *policy.SelectorPolicy // without a revision
+	policies uint64                 // that it was found from: state.policies
+	peers    []types.Peer           // whose matches the index keeps
+	keys     map[string]bool        // of the peers
 	names    map[types.NamedPort]bool
 	rules    []types.RuleID
 }
@@ -27,11 +29,11 @@ func (n needs) register(s policy.Subject, policies uint64, sp *policy.SelectorPo
 	key := s.Labels.Key()
 	old := n[key]
 	if old != nil && old.policies == policies {
-		old.identity = s.Identity
+		old.identity, old.subject, old.policy = s.Identity, subjectKey(s), sp
 		return nil, nil
 	}
 	peers, names := sp.Peers()
-	now := &need{identity: s.Identity, policies: policies, peers: peers,
+	now := &need{identity: s.Identity, subject: subjectKey(s), policy: sp, policies: policies, peers: peers,
 		keys: map[string]bool{}, names: map[types.NamedPort]bool{}, rules: ruleIDs(sp)}
 	for _, p := range peers {
 		now.keys[policy.PeerKey(p)] = true
@@ -44,6 +46,14 @@ func (n needs) register(s policy.Subject, policies uint64, sp *policy.SelectorPo
 		unselected = old.peers
 	}
 	return peers, unselected
+}
+
+// resolved returns the policy of a subject if it was found from the same policies.
+func (n needs) resolved(s policy.Subject, policies uint64) *policy.SelectorPolicy {
+	if old := n[s.Labels.Key()]; old != nil && old.policies == policies && old.subject == subjectKey(s) {
+		return old.policy
+	}
+	return nil
 }
 
 // affected says which label sets a change of the index concerns: those whose

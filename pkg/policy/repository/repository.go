@@ -41,7 +41,9 @@ type Repository struct {
 	// that revisions are told in order: an endpoint that a change does not
 	// concern claims its revision, and with it all before.
 	changing  sync.Mutex
-	told      map[netip.Prefix]bool // by changing, as the rest of this block
+	names     policy.Names          // of the policies; by changing, as the rest of this block
+	apart     map[netip.Prefix]bool // addresses of pods among those told
+	told      map[netip.Prefix]bool
 	observer  func(map[netip.Prefix]bool)
 	updater   updater
 	unsettled []*announcement
@@ -89,7 +91,7 @@ func (r *Repository) ObservePrefixes(f func(map[netip.Prefix]bool)) {
 	r.changing.Lock()
 	defer r.changing.Unlock()
 	r.observer, r.told = f, nil
-	r.tellPrefixes()
+	r.tellPrefixes(true)
 }
 
 // Revision is the number of the current state, from 1.
@@ -121,7 +123,16 @@ func (r *Repository) ReplaceByResource(resource string, ps []*types.Policy) (rev
 		return revision, nil
 	}
 	r.log.Debug("Policies replaced", "resource", resource, "policies", len(ps), "revision", revision)
-	r.tellPrefixes()
+	named := false
+	for _, p := range old {
+		named = r.names.Count(p, -1) || named
+	}
+	for _, p := range ps {
+		named = r.names.Count(p, 1) || named
+	}
+	if named {
+		r.tellPrefixes(true)
+	}
 	concerned := append(slices.Clone(old), ps...)
 	r.tell(func(a labels.LabelArray) bool {
 		return slices.ContainsFunc(concerned, func(p *types.Policy) bool { return p.Subject.Matches(a) })
@@ -224,9 +235,9 @@ func (r *Repository) UpdatePods(put map[netip.Addr]policy.Pod, gone []netip.Addr
 
 // change changes the index and tells of it. wait is nil if no map state can differ.
 func (r *Repository) change(e policy.Events) (wait func(context.Context)) {
-	affected, revision := r.apply(e)
-	if affected != nil || len(e.Added)+len(e.Removed) > 0 { // prefixes also depend on selectors that the index does not follow
-		r.tellPrefixes()
+	affected, prefixes, revision := r.apply(e)
+	if prefixes {
+		r.tellPrefixes(false)
 	}
 	if affected == nil {
 		return nil
@@ -237,8 +248,8 @@ func (r *Repository) change(e policy.Events) (wait func(context.Context)) {
 // apply changes the index. The revision grows if a map state may differ, and
 // affected says whose; it is nil if none can. It is found out under the lock
 // that needs are registered under: whoever registers later has seen the change,
-// whoever did before is found.
-func (r *Repository) apply(e policy.Events) (affected func(labels.LabelArray) bool, revision uint64) {
+// whoever did before is found. prefixes says that other ones may be needed.
+func (r *Repository) apply(e policy.Events) (affected func(labels.LabelArray) bool, prefixes bool, revision uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := *r.current.Load()
@@ -251,7 +262,7 @@ func (r *Repository) apply(e policy.Events) (affected func(labels.LabelArray) bo
 		affected = r.needs.affected(changes)
 	}
 	r.current.Store(&n)
-	return affected, n.revision
+	return affected, changes.Prefixes, n.revision
 }
 
 func (r *Repository) tell(affected func(labels.LabelArray) bool, revision uint64) (wait func(context.Context)) {
@@ -262,14 +273,20 @@ func (r *Repository) tell(affected func(labels.LabelArray) bool, revision uint64
 }
 
 // tellPrefixes gives the observer the prefixes of the current state, if they are
-// others than it was told last.
-func (r *Repository) tellPrefixes() {
+// others than it was told last. named says that policies may name others.
+func (r *Repository) tellPrefixes(named bool) {
 	if r.observer == nil {
 		return
 	}
-	s := r.current.Load()
-	now := policy.Prefixes(s.list, s.index)
-	if r.told != nil && maps.Equal(now, r.told) {
+	apart := r.names.Apart(r.Index())
+	if !named && maps.Equal(apart, r.apart) {
+		return
+	}
+	now := r.names.Prefixes()
+	for p := range apart {
+		now[p] = true
+	}
+	if r.apart = apart; r.told != nil && maps.Equal(now, r.told) {
 		return
 	}
 	r.told = now

@@ -24,15 +24,18 @@ func (r *Repository) Resolve(subject policy.Subject) (Resolved, error) {
 		if answer, ok := r.answers.get(key, s.revision); ok {
 			return answer, nil
 		}
-		sp := policy.Resolve(subject, s.list, r.mode, r.rules.number)
-		if err := r.keepNumbers(sp); err != nil {
-			return Resolved{}, err
+		sp := r.resolved(subject, s)
+		if sp == nil { // the policies are others, and not only the index
+			sp = policy.Resolve(subject, s.list, r.mode, r.rules.number)
+			if err := r.keepNumbers(sp); err != nil {
+				return Resolved{}, err
+			}
 		}
 		now := r.selecting(subject, s, sp)
 		if now == nil {
 			continue // the policies are others by now
 		}
-		sp.Revision = now.revision
+		sp = sp.At(now.revision)
 		state, err := sp.MapState(now.index)
 		if err != nil {
 			return Resolved{}, fmt.Errorf("resolving the policy of identity %d: %w", subject.Identity, err)
@@ -41,6 +44,12 @@ func (r *Repository) Resolve(subject policy.Subject) (Resolved, error) {
 		r.answers.put(key, answer)
 		return answer, nil
 	}
+}
+
+func (r *Repository) resolved(subject policy.Subject, s *state) *policy.SelectorPolicy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.needs.resolved(subject, s.policies)
 }
 
 // keepNumbers puts the numbers of an answer on disk before anybody sees them.
