@@ -55,6 +55,16 @@ func TestFmt(t *testing.T) {
 	code, out, _ = runWeir(t, "policy", "fmt", "--check", dir)
 	require.Equal(t, exitOK, code)
 	require.Empty(t, out)
+
+	require.NoError(t, os.WriteFile(name, []byte(untidy), 0o640))
+	code, _, _ = runWeir(t, "policy", "fmt", "-w", link)
+	require.Equal(t, exitOK, code)
+	info, err = os.Lstat(link)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSymlink, "what the link leads to is written, not the link")
+	text, err = os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, tidy, string(text))
 }
 
 func TestFmtReportsWhatItCannotFormatAndGoesOn(t *testing.T) {

@@ -148,7 +148,7 @@ func TestFindings(t *testing.T) {
 		{"ICMP types beside each other", "", []string{
 			cnp + "  endpointSelector: {}\n  ingress: [{icmps: [{fields: [{type: 0}]}]}, {icmps: [{fields: [{type: 1}, {type: 0}]}]}]\n"}},
 		{"a named port of the destination beside what it is for some", "", []string{
-			np + "  podSelector: {matchLabels: {app: web}}\n  policyTypes: [Egress]\n  egress: [{to: [{namespaceSelector: {}, podSelector: {}}], ports: [{port: 8080}]}, {to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: sql}]}]\n"}},
+			np + "  podSelector: {matchLabels: {app: db}}\n  policyTypes: [Egress]\n  egress: [{to: [{namespaceSelector: {}, podSelector: {}}], ports: [{port: 8080}]}, {to: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: http}]}]\n"}},
 		{"what a deny of the tier above takes, unless it is passed", "", []string{
 			tier + "  ingress: [{action: Pass, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: console}}}}]}, {action: Deny, from: [{namespaces: {}}]}]\n",
 			np + "  podSelector: {}\n  ingress: [{from: [{podSelector: {matchLabels: {tier: front}}}]}]\n"}},
