@@ -58,7 +58,8 @@ type flow struct {
 	port     port
 }
 
-// port is a destination port of a protocol; without a number every port.
+// port is a destination port of a protocol, of ICMP a type; of other protocols
+// there is no number.
 type port struct {
 	proto  wtypes.Proto
 	number uint16
@@ -154,8 +155,11 @@ func flowOf(e gen.Event) (flow, error) {
 		return flow{}, fmt.Errorf("proto: %w", err)
 	}
 	f := flow{from: from, to: to, port: port{proto: proto}}
-	if proto.HasPorts() {
+	switch {
+	case proto.HasPorts():
 		f.port.number = e.Destination.Port
+	case proto.IsICMP():
+		f.port.number = uint16(e.IcmpType)
 	}
 	return f, nil
 }

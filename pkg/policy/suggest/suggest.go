@@ -161,7 +161,7 @@ func (m *maker) rules(s subject, dir types.Direction) []rule {
 		if ports[key] == nil {
 			ports[key] = map[port]bool{}
 		}
-		if !f.port.proto.HasPorts() {
+		if m.unsayable(f.port) {
 			m.note("%s of %s/%s with %s: %s has no ports to allow alone, so every port is allowed", dir, s.namespace, s.name, describe(peer), f.port.proto)
 		}
 		ports[key][f.port] = true
@@ -171,7 +171,7 @@ func (m *maker) rules(s subject, dir types.Direction) []rule {
 		list := slices.SortedFunc(maps.Keys(ports[key]), func(a, b port) int {
 			return cmp.Or(cmp.Compare(a.proto, b.proto), cmp.Compare(a.number, b.number))
 		})
-		if slices.ContainsFunc(list, func(p port) bool { return !p.proto.HasPorts() }) {
+		if slices.ContainsFunc(list, func(p port) bool { return m.unsayable(p) }) {
 			list = nil
 		}
 		id := fmt.Sprint(list)
@@ -222,10 +222,15 @@ func (m *maker) peerKey(e end) string {
 	return "address " + e.addr.String()
 }
 
+// unsayable reports whether no policy of the kind can allow such packets alone.
+func (m *maker) unsayable(p port) bool {
+	return !p.proto.HasPorts() && (!p.proto.IsICMP() || m.opts.Kind == k8s.KindNetworkPolicy)
+}
+
 // needsCilium reports whether a NetworkPolicy could only say a rule more widely.
 func (m *maker) needsCilium(s subject, rules []rule) bool {
 	for _, r := range rules {
-		if len(r.world) > 0 {
+		if len(r.world) > 0 || slices.ContainsFunc(r.ports, func(p port) bool { return p.proto.IsICMP() }) {
 			return true
 		}
 		for _, p := range r.peers {

@@ -70,6 +70,11 @@ func (k talk) event(dir gen.Direction, v gen.Verdict) gen.Event {
 	peer := func(a actor, port uint16) gen.EventPeer {
 		return gen.EventPeer{IP: a.addr.String(), Port: port, Labels: a.labels.Strings()}
 	}
+	if k.proto.IsICMP() {
+		e := gen.Event{Type: gen.EventVerdict, Verdict: v, Direction: dir, Proto: k.proto.String(), IcmpType: uint8(k.port)}
+		e.Source, e.Destination = peer(k.from, 0), peer(k.to, 0)
+		return e
+	}
 	return gen.Event{Type: gen.EventVerdict, Verdict: v, Direction: dir, Proto: k.proto.String(), Source: peer(k.from, 40000), Destination: peer(k.to, k.port)}
 }
 
@@ -118,6 +123,9 @@ func TestSuggestionsAllowWhatWasRecordedAndNothingElse(t *testing.T) {
 					for _, port := range ports {
 						all = append(all, talk{from, to, proto, port})
 					}
+				}
+				if kind != k8s.KindNetworkPolicy { // which has no types of ICMP
+					all = append(all, talk{from, to, wtypes.ProtoICMP, 0}, talk{from, to, wtypes.ProtoICMP, 8})
 				}
 			}
 		}
@@ -170,6 +178,34 @@ func TestSuggestionsAllowWhatWasRecordedAndNothingElse(t *testing.T) {
 		}
 	})
 	require.Positive(t, denied, "nothing was ever denied, so the test says nothing")
+}
+
+func TestManyPortsFitTheLists(t *testing.T) {
+	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	var events []gen.Event
+	for port := range uint16(100) {
+		events = append(events, talk{a, b, wtypes.ProtoTCP, 1000 + port}.event(gen.DirectionEgress, gen.VerdictAllow),
+			talk{a, b, wtypes.ProtoICMPv6, port}.event(gen.DirectionEgress, gen.VerdictAllow))
+	}
+	r, err := suggest.From(events, suggest.Options{Kind: api.KindNamespaced})
+	require.NoError(t, err)
+	policies := translate(t, r.Objects)
+	for port := range uint16(110) {
+		for _, q := range []talk{{a, b, wtypes.ProtoTCP, 1000 + port}, {a, b, wtypes.ProtoICMPv6, port}} {
+			v := oracle.Judge(world([]actor{a, b}), policies, types.ModeDefault, oracle.Connection{Src: a.addr, Dst: b.addr, Proto: q.proto, Port: q.port})
+			require.Equal(t, port < 100, v.Allowed(), "%s %d", q.proto, q.port)
+		}
+	}
+}
+
+// A NetworkPolicy has no types of ICMP: what is asked for as one allows more, and says so.
+func TestICMPInANetworkPolicyIsNoted(t *testing.T) {
+	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	r, err := suggest.From([]gen.Event{talk{a, b, wtypes.ProtoICMP, 8}.event(gen.DirectionEgress, gen.VerdictAllow)}, suggest.Options{Kind: k8s.KindNetworkPolicy})
+	require.NoError(t, err)
+	require.Len(t, r.Notes, 1)
+	v := oracle.Judge(world([]actor{a, b}), translate(t, r.Objects), types.ModeDefault, oracle.Connection{Src: a.addr, Dst: b.addr, Proto: wtypes.ProtoICMP, Port: 8})
+	require.True(t, v.Allowed())
 }
 
 func TestAFlowThatOneEndDeniedIsNotAllowed(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	"github.com/weirnet/weir/pkg/policy/types"
+	wtypes "github.com/weirnet/weir/pkg/types"
 )
 
 func (s subject) meta() metav1.ObjectMeta {
@@ -101,29 +102,19 @@ func (m *maker) ciliumPolicy(s subject, in, out []rule) *api.CiliumNetworkPolicy
 	sel := m.selector(s.group)
 	spec := &api.Rule{EndpointSelector: &sel}
 	for _, r := range in {
-		endpoints, cidrs, entities := m.ciliumPeers(s, r)
-		ports := ciliumPorts(r.ports)
-		if len(endpoints) > 0 {
-			spec.Ingress = append(spec.Ingress, api.IngressRule{IngressPeers: api.IngressPeers{FromEndpoints: endpoints}, ToPorts: ports})
-		}
-		if len(cidrs) > 0 {
-			spec.Ingress = append(spec.Ingress, api.IngressRule{IngressPeers: api.IngressPeers{FromCIDR: cidrs}, ToPorts: ports})
-		}
-		if len(entities) > 0 {
-			spec.Ingress = append(spec.Ingress, api.IngressRule{IngressPeers: api.IngressPeers{FromEntities: entities}, ToPorts: ports})
+		for _, to := range ciliumParts(r.ports) {
+			for _, p := range m.ciliumPeers(s, r) {
+				spec.Ingress = append(spec.Ingress, api.IngressRule{ToPorts: to.ports, ICMPs: to.icmps,
+					IngressPeers: api.IngressPeers{FromEndpoints: p.endpoints, FromCIDR: p.cidrs, FromEntities: p.entities}})
+			}
 		}
 	}
 	for _, r := range out {
-		endpoints, cidrs, entities := m.ciliumPeers(s, r)
-		ports := ciliumPorts(r.ports)
-		if len(endpoints) > 0 {
-			spec.Egress = append(spec.Egress, api.EgressRule{EgressPeers: api.EgressPeers{ToEndpoints: endpoints}, ToPorts: ports})
-		}
-		if len(cidrs) > 0 {
-			spec.Egress = append(spec.Egress, api.EgressRule{EgressPeers: api.EgressPeers{ToCIDR: cidrs}, ToPorts: ports})
-		}
-		if len(entities) > 0 {
-			spec.Egress = append(spec.Egress, api.EgressRule{EgressPeers: api.EgressPeers{ToEntities: entities}, ToPorts: ports})
+		for _, to := range ciliumParts(r.ports) {
+			for _, p := range m.ciliumPeers(s, r) {
+				spec.Egress = append(spec.Egress, api.EgressRule{ToPorts: to.ports, ICMPs: to.icmps,
+					EgressPeers: api.EgressPeers{ToEndpoints: p.endpoints, ToCIDR: p.cidrs, ToEntities: p.entities}})
+			}
 		}
 	}
 	// A direction that was judged and let nothing pass: {} isolates and matches nobody.
@@ -139,44 +130,95 @@ func (m *maker) ciliumPolicy(s subject, in, out []rule) *api.CiliumNetworkPolicy
 	}
 }
 
-func (m *maker) ciliumPeers(s subject, r rule) (endpoints []metav1.LabelSelector, cidrs, entities []string) {
-	entities = append(entities, r.world...)
+// peerLists is the peers of one element, which has one kind of list.
+type peerLists struct {
+	endpoints       []metav1.LabelSelector
+	cidrs, entities []string
+}
+
+func (m *maker) ciliumPeers(s subject, r rule) []peerLists {
+	var pods, blocks, others peerLists
+	others.entities = append(others.entities, r.world...)
 	for _, e := range r.peers {
 		switch {
 		case e.isPod():
-			sel := m.selector(e.group())
-			more := map[string]string{}
-			for k, v := range sel.MatchLabels {
-				more[k] = v
-			}
-			if e.namespace != s.namespace {
-				more["k8s:"+labels.KeyPodNamespace] = e.namespace
-			}
-			if e.cluster != m.cluster {
-				more["k8s:"+labels.KeyCluster] = e.cluster
-			}
-			if sel.MatchLabels = more; len(more) == 0 {
-				sel.MatchLabels = nil
-			}
-			endpoints = append(endpoints, sel)
+			pods.endpoints = append(pods.endpoints, m.endpoints(s, e))
 		case e.entity != "":
-			entities = append(entities, e.entity)
+			others.entities = append(others.entities, e.entity)
 		default:
-			cidrs = append(cidrs, single(e.addr))
+			blocks.cidrs = append(blocks.cidrs, single(e.addr))
 		}
 	}
-	return endpoints, cidrs, entities
+	var out []peerLists
+	if len(pods.endpoints) > 0 {
+		out = append(out, pods)
+	}
+	if len(blocks.cidrs) > 0 {
+		out = append(out, blocks)
+	}
+	if len(others.entities) > 0 {
+		out = append(out, others)
+	}
+	return out
 }
 
-// ciliumPorts writes up to api.MaxPorts ports a member.
-func ciliumPorts(ports []port) []api.PortRule {
-	var out []api.PortRule
-	for i, p := range ports {
-		if i%api.MaxPorts == 0 {
-			out = append(out, api.PortRule{})
+// endpoints selects pods as a peer; its namespace and cluster where they are not
+// the subject's.
+func (m *maker) endpoints(s subject, e end) metav1.LabelSelector {
+	sel := m.selector(e.group())
+	add := func(k, v string) {
+		if sel.MatchLabels == nil {
+			sel.MatchLabels = map[string]string{}
 		}
-		last := &out[len(out)-1]
-		last.Ports = append(last.Ports, api.PortProtocol{Port: fmt.Sprint(p.number), Protocol: p.proto.String()})
+		sel.MatchLabels["k8s:"+k] = v
+	}
+	if e.namespace != s.namespace {
+		add(labels.KeyPodNamespace, e.namespace)
+	}
+	if e.cluster != m.cluster {
+		add(labels.KeyCluster, e.cluster)
+	}
+	return sel
+}
+
+// portLists is the ports of one element, which has ports or types of ICMP; with
+// neither every packet is allowed.
+type portLists struct {
+	ports []api.PortRule
+	icmps []api.ICMPRule
+}
+
+// ciliumParts writes up to as many ports and types a member as the API takes.
+func ciliumParts(all []port) []portLists {
+	if len(all) == 0 {
+		return []portLists{{}}
+	}
+	var to, icmp portLists
+	for _, p := range all {
+		if !p.proto.IsICMP() {
+			if n := len(to.ports); n == 0 || len(to.ports[n-1].Ports) == api.MaxPorts {
+				to.ports = append(to.ports, api.PortRule{})
+			}
+			last := &to.ports[len(to.ports)-1]
+			last.Ports = append(last.Ports, api.PortProtocol{Port: fmt.Sprint(p.number), Protocol: p.proto.String()})
+			continue
+		}
+		if n := len(icmp.icmps); n == 0 || len(icmp.icmps[n-1].Fields) == api.MaxICMPFields {
+			icmp.icmps = append(icmp.icmps, api.ICMPRule{})
+		}
+		last := &icmp.icmps[len(icmp.icmps)-1]
+		kind, family := intstr.FromInt32(int32(p.number)), api.FamilyIPv4
+		if p.proto == wtypes.ProtoICMPv6 {
+			family = api.FamilyIPv6
+		}
+		last.Fields = append(last.Fields, api.ICMPField{Family: family, Type: &kind})
+	}
+	var out []portLists
+	if len(to.ports) > 0 {
+		out = append(out, to)
+	}
+	if len(icmp.icmps) > 0 {
+		out = append(out, icmp)
 	}
 	return out
 }
