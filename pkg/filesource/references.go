@@ -88,6 +88,21 @@ func serviceID(s *k8s.Service) string   { return k8s.KindService + "/" + s.Names
 func sliceID(s *endpointSlice) string   { return "EndpointSlice/" + s.namespace + "/" + s.name }
 func serviceKey(ns, name string) string { return ns + "/" + name }
 
+// apiServer is the service whose endpoints are the cluster's API server; the
+// server itself keeps them.
+const apiServer = "default/kubernetes"
+
+// nodes returns the rows of nodes, and one of the API server: no Node can have
+// its name.
+func (s *Snapshot) nodes() map[string]*workload.Node {
+	if len(s.APIServer) == 0 {
+		return s.Nodes
+	}
+	out := maps.Clone(s.Nodes)
+	out[apiServer] = &workload.Node{Name: apiServer, Addresses: s.APIServer, APIServer: true}
+	return out
+}
+
 // collector gathers what policies name from the contents of files.
 type collector struct {
 	refs      *k8s.References
@@ -122,10 +137,12 @@ func (r *collector) take(c *contents, taken map[string]bool) {
 // all returns everything, nodes too.
 func (r *collector) all(nodes map[string]*workload.Node) *k8s.References {
 	for key, as := range r.addresses {
+		slices.SortFunc(as, netip.Addr.Compare)
+		as = slices.Compact(as)
+		r.addresses[key] = as
 		if s := r.refs.Services[key]; s != nil {
 			with := *s
-			slices.SortFunc(as, netip.Addr.Compare)
-			with.Addresses = slices.Compact(as)
+			with.Addresses = as
 			r.refs.Services[key] = &with
 		}
 	}

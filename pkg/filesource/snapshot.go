@@ -3,6 +3,7 @@ package filesource
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ type Snapshot struct {
 	Pods       map[string]*workload.Pod // by namespace/name
 	Namespaces map[string]*workload.Namespace
 	Nodes      map[string]*workload.Node
+	APIServer  []netip.Addr                     // endpoints of the Service default/kubernetes, sorted
 	Policies   map[string][]*policytypes.Policy // by resource id
 	// References is what the policies were translated with.
 	References *k8s.References
@@ -229,6 +231,7 @@ func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
 		}
 	}
 	s.References = references.all(s.Nodes)
+	s.APIServer = references.addresses[apiServer]
 	problems = append(problems, r.translate(s, policies)...)
 	return s, slices.Clip(problems)
 }

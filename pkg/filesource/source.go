@@ -122,7 +122,7 @@ func (s *Source) apply(snap *Snapshot) error {
 	txn := s.cfg.Tables.Write()
 	defer txn.Abort()
 	diff(s.current.Namespaces, snap.Namespaces, txn.PutNamespace, func(n *workload.Namespace) { txn.DeleteNamespace(n.Name) })
-	diff(s.current.Nodes, snap.Nodes, txn.PutNode, func(n *workload.Node) { txn.DeleteNode(n.Name) })
+	diff(s.current.nodes(), snap.nodes(), txn.PutNode, func(n *workload.Node) { txn.DeleteNode(n.Name) })
 	diff(s.current.Pods, snap.Pods, txn.PutPod, func(p *workload.Pod) { txn.DeletePod(p.Namespace, p.Name) })
 	for id := range s.current.Policies {
 		if _, still := snap.Policies[id]; !still {

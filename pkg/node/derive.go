@@ -29,12 +29,29 @@ func (n *Node) derive(local []netip.Addr) (map[claim]said, tablesWatch) {
 	var watch tablesWatch
 	nodes, w := n.cfg.Tables.Nodes.AllWatch(txn)
 	watch.nodes = w
+	own := map[netip.Addr]bool{}
+	for _, a := range local {
+		own[a] = true
+	}
+	var servers []*workload.Node
 	for row := range nodes {
+		if row.APIServer {
+			servers = append(servers, row)
+			continue
+		}
 		for _, a := range row.Addresses {
 			if row.Local || row.Name == n.cfg.Name {
 				put(a, "node/"+row.Name, ipcache.SourceLocal, host)
+				own[a] = true
 			} else {
 				put(a, "node/"+row.Name, ipcache.SourceKubernetes, remote)
+			}
+		}
+	}
+	for _, row := range servers {
+		for _, a := range row.Addresses {
+			if !own[a] { // a server on this node is host
+				put(a, "api-server/"+row.Name, ipcache.SourceKubeAPIServer, ipcache.Metadata{Identity: identity.ReservedKubeAPIServer})
 			}
 		}
 	}

@@ -5,7 +5,8 @@
 //
 // It reads the addresses of the node's own network namespace and follows their
 // changes. From them and the tables of pods, namespaces and nodes it derives:
-// addresses of this node are host, addresses of other nodes are remote-node,
+// addresses of this node are host, addresses of other nodes are remote-node, other
+// endpoints of the service default/kubernetes are kube-apiserver,
 // pods in a node's network count as that node, pods on other nodes have the
 // identity of their labels.
 //

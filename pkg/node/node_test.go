@@ -107,6 +107,7 @@ func TestEverybodyButLocalEndpointsIsTold(t *testing.T) {
 	write(tables, func(w *workload.Txn) {
 		w.PutNode(&workload.Node{Name: "n1", Addresses: addrs("203.0.113.1"), Local: true})
 		w.PutNode(&workload.Node{Name: "n2", Addresses: addrs("192.0.2.2", "::ffff:192.0.2.3")})
+		w.PutNode(&workload.Node{Name: "default/kubernetes", Addresses: addrs("192.0.2.1", "192.0.2.3", "198.51.100.9", "203.0.113.1"), APIServer: true})
 		w.PutNamespace(&workload.Namespace{Name: "a", Labels: map[string]string{"team": "x"}})
 		w.PutPod(&workload.Pod{Namespace: "a", Name: "here", Node: "n1", IPs: addrs("10.0.0.1")})
 		w.PutPod(&workload.Pod{Namespace: "a", Name: "nowhere", IPs: addrs("10.0.0.2")})
@@ -122,15 +123,17 @@ func TestEverybodyButLocalEndpointsIsTold(t *testing.T) {
 	there := "k8s k8s:app=web, k8s:io.cilium.k8s.namespace.labels.team=x, k8s:io.cilium.k8s.policy.cluster=c, " +
 		"k8s:io.cilium.k8s.policy.serviceaccount=sa, k8s:io.kubernetes.pod.namespace=a"
 	require.Equal(t, map[string]string{
-		"192.0.2.1/32 node/local":      "local host",
-		"fd00:1::1/128 node/local":     "local host",
-		"203.0.113.1/32 node/n1":       "local host",
-		"192.0.2.2/32 node/n2":         "k8s remote-node",
-		"192.0.2.3/32 node/n2":         "k8s remote-node",
-		"10.0.1.1/32 pod/a/there":      there,
-		"fd00::1/128 pod/a/there":      there,
-		"192.0.2.1/32 pod/a/hosthere":  "k8s host",
-		"192.0.2.2/32 pod/a/hostthere": "k8s remote-node",
+		"192.0.2.1/32 node/local":                       "local host",
+		"192.0.2.3/32 api-server/default/kubernetes":    "kube-apiserver kube-apiserver",
+		"198.51.100.9/32 api-server/default/kubernetes": "kube-apiserver kube-apiserver",
+		"fd00:1::1/128 node/local":                      "local host",
+		"203.0.113.1/32 node/n1":                        "local host",
+		"192.0.2.2/32 node/n2":                          "k8s remote-node",
+		"192.0.2.3/32 node/n2":                          "k8s remote-node",
+		"10.0.1.1/32 pod/a/there":                       there,
+		"fd00::1/128 pod/a/there":                       there,
+		"192.0.2.1/32 pod/a/hosthere":                   "k8s host",
+		"192.0.2.2/32 pod/a/hostthere":                  "k8s remote-node",
 	}, b.m)
 	require.Equal(t, addrs("192.0.2.1", "fd00:1::1"), n.Addresses())
 	require.Equal(t, "n1", n.Name())

@@ -41,6 +41,7 @@ type Node struct {
 	Labels    map[string]string
 	Addresses []netip.Addr
 	Local     bool // the node that this agent runs on
+	APIServer bool // no node: whoever has the addresses serves the API of the cluster
 }
 
 // Key is namespace/name.

@@ -1,0 +1,53 @@
+package filesource
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/pkg/workload"
+)
+
+// servers returns the addresses of the API server's row.
+func servers(tables *workload.Tables) (out []string) {
+	for row := range tables.Nodes.All(tables.DB.ReadTxn()) {
+		if row.APIServer {
+			for _, a := range row.Addresses {
+				out = append(out, a.String())
+			}
+		}
+	}
+	return out
+}
+
+// The API server is behind the endpoints of default/kubernetes, whether or not
+// the Service itself is in the folder.
+func TestEndpointsOfKubernetesAreTheAPIServer(t *testing.T) {
+	s, _, tables, dir := newSource(t)
+	of := func(namespace string) string {
+		return strings.NewReplacer("namespace: shop", "namespace: "+namespace, "service-name: pay", "service-name: kubernetes").Replace(slice)
+	}
+	put(t, dir, "nodes.yaml", nodes)
+	put(t, dir, "other.yaml", of("shop"))
+	scan(t, s)
+	if got := servers(tables); got != nil {
+		t.Fatalf("a service of another namespace is the API server: %v", got)
+	}
+	put(t, dir, "kubernetes.yaml", of("default"))
+	scan(t, s)
+	if got := servers(tables); !slices.Equal(got, []string{"203.0.113.10", "203.0.113.11"}) {
+		t.Fatalf("the API server is at %v", got)
+	}
+	if n := tables.Nodes.NumObjects(tables.DB.ReadTxn()); n != 3 {
+		t.Fatalf("%d rows, want two nodes and the API server", n)
+	}
+	if err := os.Remove(filepath.Join(dir, "kubernetes.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	scan(t, s)
+	if got := servers(tables); got != nil {
+		t.Fatalf("the API server stays at %v", got)
+	}
+}
