@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -161,8 +162,13 @@ type shot struct {
 	told  []monitor.Event
 }
 
-// play writes a step's maps and asks every cell.
-func (k *kernel) play(s *scene) error {
+// play writes a step's maps and asks every cell. No later step rides a flow of
+// this one, whatever becomes of it.
+func (k *kernel) play(s *scene) (err error) {
+	defer func() {
+		_, late := k.Events()
+		err = errors.Join(err, late, k.ForgetFlows())
+	}()
 	if err := k.apply(s); err != nil {
 		return err
 	}
@@ -186,7 +192,7 @@ func (k *kernel) play(s *scene) error {
 			return fmt.Errorf("%s, seen at %s: %w", shots[i].Cell, shots[i].end.Name, err)
 		}
 	}
-	return k.ForgetFlows()
+	return nil
 }
 
 // apply brings the maps to a step, in the agent's order.
