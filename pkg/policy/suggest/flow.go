@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/drop"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/types"
 	wtypes "github.com/weirnet/weir/pkg/types"
@@ -104,14 +105,15 @@ func read(events []gen.Event) (*recorded, error) {
 		if e.Direction == gen.DirectionIngress {
 			subject, dir = f.to, types.Ingress
 		}
-		if e.Type == gen.EventVerdict && subject.isPod() {
-			r.judge(subject, dir)
-		}
-		switch {
-		case e.Verdict == gen.VerdictDeny:
-			denied[t] = true
-		case e.Type == gen.EventVerdict:
-			passed[t] = f
+		if byPolicy(e) {
+			if subject.isPod() {
+				r.judge(subject, dir)
+			}
+			if e.Verdict == gen.VerdictDeny {
+				denied[t] = true
+			} else {
+				passed[t] = f
+			}
 		}
 		for _, end := range []end{f.from, f.to} {
 			if end.isPod() {
@@ -128,6 +130,11 @@ func read(events []gen.Event) (*recorded, error) {
 	}
 	slices.SortFunc(r.flows, func(a, b flow) int { return strings.Compare(a.key(), b.key()) })
 	return r, nil
+}
+
+// byPolicy reports whether an event is the verdict of a policy: not every drop is.
+func byPolicy(e gen.Event) bool {
+	return e.Type == gen.EventVerdict || e.Reason == drop.Policy.String() || e.Reason == drop.PolicyDeny.String()
 }
 
 func (r *recorded) judge(e end, d types.Direction) {

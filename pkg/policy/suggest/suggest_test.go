@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/drop"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/k8s"
@@ -228,6 +229,22 @@ func TestTheLocalNodeNeedsNoRule(t *testing.T) {
 	require.Len(t, policies, 1)
 	require.True(t, policies[0].IsolatesIngress)
 	require.Empty(t, policies[0].Rules)
+}
+
+// A drop by a policy is a verdict like any other; other drops say nothing.
+func TestDropsByPolicyAreVerdicts(t *testing.T) {
+	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	k := talk{a, b, wtypes.ProtoTCP, 80}
+	dropped := k.event(gen.DirectionIngress, gen.VerdictDeny)
+	dropped.Type = gen.EventDrop
+	for reason, allowed := range map[string]bool{"policy-deny": false, "policy-default-deny": false, drop.FragNotFound.String(): true} {
+		dropped.Reason = reason
+		r, err := suggest.From([]gen.Event{k.event(gen.DirectionEgress, gen.VerdictAllow), dropped}, suggest.Options{})
+		require.NoError(t, err)
+		v := oracle.Judge(world([]actor{a, b}), translate(t, r.Objects), types.ModeDefault, oracle.Connection{Src: a.addr, Dst: b.addr, Proto: k.proto, Port: k.port})
+		require.Equal(t, allowed, v.Egress.Verdict == types.Allow, reason)
+		require.Equal(t, allowed, v.Ingress.Verdict == types.Allow, reason)
+	}
 }
 
 func TestTheOrderOfEventsChangesNothing(t *testing.T) {
