@@ -87,6 +87,8 @@ func (a *agent) components() []gen.Component {
 		message = fmt.Sprintf("policies name %d objects that are not there; first: %s", len(problems), problems[0])
 	}
 	add("source", message != "", gen.StateWarning, message, "weir policy validate "+a.cfg.SourceDir)
+	unknown := append(a.unknownPorts(), "")
+	add("port names", len(unknown) > 1, gen.StateWarning, fmt.Sprintf("%d port names of policies match no pod; first: %s", len(unknown)-1, unknown[0]), "name the port in a pod or give its number; see: weir policy lint")
 	problem := a.ipcache.Problem()
 	add("ipcache", problem != nil, gen.StateFailing, fmt.Sprint("the kernel's prefixes are behind: ", problem), "see the agent's log; it tries again by itself")
 	degraded, waiting := 0, ""

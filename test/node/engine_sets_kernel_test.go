@@ -1,0 +1,330 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/lab"
+	"github.com/weirnet/weir/pkg/testutils"
+	"github.com/weirnet/weir/test/box"
+)
+
+// given is a policy's spec and what becomes of TCP/80 and TCP/81 of either family.
+type given struct {
+	policy, want string
+}
+
+// hold puts one policy for each pod in force through the API and checks them all,
+// also after the agent has read them again from disk.
+func hold(t *testing.T, b *box.Box, cases []given, pods []*lab.AttachedPod, check func(pod *lab.AttachedPod, g given)) {
+	t.Helper()
+	var text strings.Builder
+	for i, g := range cases {
+		text.WriteString(strings.ReplaceAll(g.policy, "POD", fmt.Sprintf("c%d", i)))
+	}
+	if _, err := b.Agent.PutPolicy(t.Context(), "put.yaml", []byte(text.String())); err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"put through the API", "read from disk"} {
+		t.Log(when)
+		b.InForce(len(cases))
+		b.Eventually("all endpoints ready", allReady(t, b, len(b.Record.Pods)))
+		for i, g := range cases {
+			check(pods[i], g)
+		}
+		if err := b.StopAgent(); err != nil {
+			t.Fatal(err)
+		}
+		restart(t, b)
+	}
+}
+
+// numbered attaches a pod for each case.
+func numbered(b *box.Box, n int) (pods []*lab.AttachedPod) {
+	for i := range n {
+		pods = append(pods, b.Add(lab.Pod{Namespace: "x", Name: fmt.Sprintf("c%d", i), Ports: []lab.Port{http80, http81}}))
+	}
+	return pods
+}
+
+func numberedYAML(n int) string {
+	var out strings.Builder
+	for i := range n {
+		out.WriteString(box.PodYAML("x", fmt.Sprintf("c%d", i), "", ""))
+	}
+	return out.String()
+}
+
+// A list that is empty is nobody in cilium.io, and everybody for Kubernetes.
+func TestB15_EmptyListsMeanWhatTheirDialectSays(t *testing.T) {
+	env := testutils.Kernel(t)
+	cnp := func(spec, want string) given { return given{ciliumYAML("POD", "POD", spec), want} }
+	np := func(spec, want string) given { return given{policyYAML("x", "POD", "POD", spec), want} }
+	const at80 = ", toPorts: [{ports: [{port: '80'}]}]"
+	cases := []given{
+		cnp("ingress: [{fromCIDR: []"+at80+"}]", "II"), cnp("ingress: [{fromEndpoints: []"+at80+"}]", "II"), cnp("ingress: [{fromEntities: []"+at80+"}]", "II"),
+		cnp("ingress: [{fromCIDR: []}]", "II"), cnp("ingress: [{fromEndpoints: []}]", "II"), cnp("ingress: [{fromEntities: []}]", "II"),
+		cnp("ingress: [{fromCIDRSet: []}]", "II"), cnp("ingress: [{fromNodes: []}]", "II"), cnp("ingress: [{fromCIDR: [], fromEndpoints: [], fromEntities: []}]", "II"),
+		cnp("ingress: [{toPorts: [{ports: [{port: '80'}]}]}]", ".I"), cnp("ingress: [{}]", "II"), cnp("ingress: [], egress: [{}]", ".."),
+		np("ingress: [{from: []}]", ".."), np("ingress: [{from: [], ports: [{port: 80}]}]", ".I"), np("ingress: []", "II"), np("ingress: [{}]", ".."),
+	}
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: []lab.Host{outHost("ext", 9)}, Files: map[string]string{
+		"pods.yaml": numberedYAML(len(cases)) + box.PodYAML("x", "peer", "", ""),
+	}})
+	pods := numbered(b, len(cases))
+	peer, ext := b.Add(lab.Pod{Namespace: "x", Name: "peer"}), b.Record.Hosts[0]
+	for _, text := range []string{"ingress: []", "ingress: [], egress: []", "ingressDeny: []"} {
+		_, err := b.Agent.PutPolicy(t.Context(), "empty.yaml", []byte(ciliumYAML("empty", "peer", text)))
+		if err == nil || !strings.Contains(err.Error(), "has no rule") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	b.InForce(0)
+	hold(t, b, cases, pods, func(pod *lab.AttachedPod, g given) {
+		for _, from := range []lab.Source{podSource(peer), hostSource(ext)} {
+			if got := letters(t, b, from, pod.Name, pod.Addresses, http80, http81); got != g.want+g.want {
+				t.Errorf("from %s: %q, want %q twice: %s", from.Name, got, g.want, g.policy)
+			}
+		}
+	})
+}
+
+// What resolves to nobody opens nothing: no line for anybody comes into the map.
+func TestG05_WhatResolvesToNothingAllowsNobody(t *testing.T) {
+	env := testutils.Kernel(t)
+	var cases []given
+	for _, peer := range []string{
+		"CIDRSet: [{cidrGroupRef: missing}]", "CIDRSet: [{cidrGroupRef: empty}]", "CIDRSet: [{cidrGroupSelector: {matchLabels: {who: nobody}}}]", "CIDRSet: []",
+		"Services: [{k8sService: {serviceName: missing, namespace: x}}]", "Services: [{k8sService: {serviceName: empty, namespace: x}}]",
+		"Services: [{k8sServiceSelector: {selector: {matchLabels: {who: nobody}}}}]", "Services: []", "Nodes: [{matchLabels: {role: none}}]", "Nodes: []",
+		"Endpoints: []", "Endpoints: [{matchLabels: {who: nobody}}]", "CIDR: []", "Entities: []", "Entities: [none]",
+	} {
+		for _, ports := range []string{"", ", toPorts: [{ports: [{port: '80'}]}]"} {
+			cases = append(cases, given{ciliumYAML("POD", "POD", "egress: [{to"+peer+ports+"}]"), "EE"})
+		}
+	}
+	nothing := len(cases) // a deny of nobody denies nobody
+	for _, peer := range []string{"CIDRSet: [{cidrGroupRef: missing}]", "Services: [{k8sService: {serviceName: missing, namespace: x}}]", "Nodes: []", "Entities: [none]"} {
+		cases = append(cases, given{ciliumYAML("POD", "POD", "egressDeny: [{to"+peer+"}], enableDefaultDeny: {egress: false}"), ".."})
+	}
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: []lab.Host{outHost("ext", 9)}, Files: map[string]string{
+		"pods.yaml": numberedYAML(len(cases)),
+		"refs.yaml": "apiVersion: cilium.io/v2\nkind: CiliumCIDRGroup\nmetadata: {name: empty}\nspec: {externalCIDRs: []}\n---\n" +
+			"apiVersion: v1\nkind: Service\nmetadata: {name: empty, namespace: x}\nspec: {ports: [{port: 80}]}\n",
+	}})
+	pods := numbered(b, len(cases))
+	ext := hostEnds(b, http80, http81)["ext"]
+	for _, peer := range []string{"toGroups: []", "toFQDNs: []"} {
+		_, err := b.Agent.PutPolicy(t.Context(), "groups.yaml", []byte(ciliumYAML("groups", "c0", "egress: [{"+peer+"}]")))
+		if err == nil || !strings.Contains(err.Error(), "not supported yet") {
+			t.Errorf("%s: %v", peer, err)
+		}
+	}
+	hold(t, b, cases, pods, func(pod *lab.AttachedPod, g given) {
+		if got := letters(t, b, podSource(pod), "ext", ext.Addrs, http80, http81); got != g.want+g.want {
+			t.Errorf("%q, want %q twice: %s", got, g.want, g.policy)
+		}
+		for k, e := range dumped(t, b, pod) {
+			if k.Direction == 1 && k.Identity == 0 && !e.Deny && !slices.ContainsFunc(cases[nothing:], func(o given) bool { return o == g }) {
+				t.Errorf("the map has the line %+v for anybody: %s", k, g.policy)
+			}
+		}
+	})
+}
+
+// A list of a number, a name and a name that nobody gives is enforced as far as it
+// goes, and the name is told of.
+func TestB06_NumbersAndNamesInOneListOfPorts(t *testing.T) {
+	env := testutils.Kernel(t)
+	labelled := func(policy string) string { return strings.Replace(policy, "{pod: late}", "{role: late}", 1) }
+	const list = "toPorts: [{ports: [{port: '8080'}, {port: http}, {port: nowhere}]}]"
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "p1", "", "") + box.PodYAML("x", "named", "role=late", "http=80") + box.PodYAML("x", "plain", "role=late", ""),
+		"policies.yaml": labelled(ciliumYAML("in", "late", "ingress: [{"+list+"}]")) +
+			ciliumYAML("out", "p1", "egress: [{toEndpoints: [{}], "+list+"}]"),
+	}})
+	b.InForce(2)
+	ports := []lab.Port{http80, http81, tcpPort(8080)}
+	p1 := addPod(b, "x", "p1")
+	named, plain := addPod(b, "x", "named", ports...), addPod(b, "x", "plain", ports...)
+	verdicts(t, b, "both forms", allowed(p1, named, http80), allowed(p1, named, tcpPort(8080)), denied(p1, named, http81, "B"),
+		denied(p1, plain, http80, "B"), allowed(p1, plain, tcpPort(8080)), denied(p1, plain, http81, "B"))
+	b.Eventually("the status names the port", func() bool {
+		c, s := component(t, b, "port names")
+		return c.State == gen.StateWarning && s.Verdict == gen.StateWarning && strings.Contains(c.Message, "2 port names") && strings.Contains(c.Message, `"nowhere"`)
+	})
+	for _, pod := range []string{"x/p1", "x/named", "x/plain"} {
+		e, err := b.Agent.Endpoint(t.Context(), "pod-name:"+pod)
+		if err != nil || e.State != gen.EndpointReady || e.StateReason != "" || e.Policy.Degraded {
+			t.Errorf("%s: %+v, %v", pod, e, err)
+		}
+		log, err := b.Agent.EndpointLog(t.Context(), "pod-name:"+pod)
+		for _, l := range log {
+			if l.Code == gen.LogEntryCode("failure") {
+				t.Errorf("%s: %s", pod, l.Message)
+			}
+		}
+		if err != nil || len(log) == 0 || len(log) > 30 {
+			t.Errorf("%s has %d lines of log, %v", pod, len(log), err)
+		}
+	}
+	b.Write("policies.yaml", labelled(ciliumYAML("in", "late", "ingress: [{toPorts: [{ports: [{port: '8080'}, {port: http}]}]}]")))
+	b.InForce(1)
+	if c, _ := component(t, b, "port names"); c.State != gen.StateOk { // one of the two pods gives the name
+		t.Errorf("without the name nobody gives: %+v", c)
+	}
+}
+
+// Labels of nodes may come at any time at an agent's start: what is in force in
+// the end is the same.
+func TestG16_LabelsOfNodesMayComeAtAnyTime(t *testing.T) {
+	env := testutils.Kernel(t)
+	far := outHost("far", 77)
+	node := func(labels string) string { return strings.Replace(nodeYAML(far), "}\nstatus", labels+"}\nstatus", 1) }
+	const balancer = ", labels: {role: lb}"
+	policies := ciliumYAML("nodes", "p1", "ingress: [{fromNodes: [{matchLabels: {role: lb}}]}], egress: [{toNodes: [{matchLabels: {role: lb}}]}]") +
+		ciliumYAML("deny", "p2", "ingressDeny: [{fromNodes: [{matchLabels: {role: lb}}]}], enableDefaultDeny: {ingress: false}")
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: []lab.Host{far, outHost("ext", 9)}, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "p1", "", "") + box.PodYAML("x", "p2", "", ""),
+	}})
+	pods := []*lab.AttachedPod{b.Add(lab.Pod{Namespace: "x", Name: "p1", Ports: []lab.Port{http80}}), b.Add(lab.Pod{Namespace: "x", Name: "p2", Ports: []lab.Port{http80}})}
+	p1, p2, hosts := podEnd(pods[0]), podEnd(pods[1]), hostEnds(b, http80)
+	files := func(nodes, policies string) {
+		b.Write("nodes.yaml", nodes)
+		b.Write("policies.yaml", policies)
+	}
+	var want []string
+	for what, order := range map[string]struct{ before, after func() }{
+		"early":         {func() { files(node(balancer), policies) }, func() {}},
+		"late":          {func() { files("", policies) }, func() { files(node(balancer), policies) }},
+		"labels late":   {func() { files(node(""), policies) }, func() { files(node(balancer), policies) }},
+		"other first":   {func() { files(node(", labels: {role: other}"), policies) }, func() { files(node(balancer), policies) }},
+		"twice":         {func() { files(node(balancer), policies) }, func() { files(node(""), policies); revisit(t, b); files(node(balancer), policies) }},
+		"policies late": {func() { files(node(balancer), "") }, func() { files(node(balancer), policies) }},
+		"both late":     {func() { files("", "") }, func() { files("", policies); revisit(t, b); files(node(balancer), policies) }},
+	} {
+		if err := b.StopAgent(); err != nil {
+			t.Fatal(err)
+		}
+		b.Write("mark.yaml", "")
+		order.before()
+		restart(t, b)
+		order.after()
+		revisit(t, b)
+		soon(t, what+": the node is let in", func() bool { return passes(b, hosts["far"], p1, http80) })
+		verdicts(t, b, what, allowed(hosts["far"], p1, http80), allowed(p1, hosts["far"], http80), denied(hosts["ext"], p1, http80, "I"), denied(p1, hosts["ext"], http80, "E"),
+			cell{from: hosts["far"], to: p2, port: http80, want: "I", by: gen.RulePolicy}, cell{from: hosts["ext"], to: p2, port: http80, want: "."})
+		got := inForce(t, b, pods)
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: in force is\n%s\nand in another order\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if len(want) < 10 {
+		t.Errorf("little is in force: %q", want)
+	}
+}
+
+// inForce are the policies, but the marks of revisit, and the maps of some pods.
+func inForce(t *testing.T, b *box.Box, pods []*lab.AttachedPod) (out []string) {
+	t.Helper()
+	list, err := b.Agent.Policies(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Policies {
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Ref.Namespace != "marks" {
+			out = append(out, string(text))
+		}
+	}
+	slices.Sort(out)
+	for _, p := range pods {
+		out = append(out, realized(t, b, p)...)
+	}
+	return out
+}
+
+// A right goes with the object that gives it, whatever kind it is of, and takes
+// the connections along that it let through.
+func TestG17_ARightGoesWithWhatGivesIt(t *testing.T) {
+	env := testutils.Kernel(t)
+	far := outHost("far", 77)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: []lab.Host{far, outHost("ext", 9)}, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "p1", "", "") + box.PodYAML("y", "p2", "", ""), "base.yaml": policyYAML("x", "base", "p1", "policyTypes: [Egress]"),
+	}})
+	p1, hosts := addPod(b, "x", "p1"), hostEnds(b, http80)
+	p2, ext := addPod(b, "y", "p2", http80), hosts["ext"]
+	b.InForce(1)
+	labelled := strings.Replace(nodeYAML(far), "}\nstatus", ", labels: {role: lb}}\nstatus", 1)
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: pay, namespace: y}\nspec: {ports: [{port: 80}]}\n"
+	slice := func(name, family string, a netip.Addr) string {
+		return fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, namespace: y, labels: {kubernetes.io/service-name: pay}}\n"+
+			"addressType: %s\nports: [{port: 80}]\nendpoints: [{addresses: ['%s']}]\n", name, family, a)
+	}
+	slices46 := slice("pay-4", "IPv4", ext.Addrs[0]) + slice("pay-6", "IPv6", ext.Addrs[1])
+	toService := ciliumYAML("grant", "p1", "egress: [{toServices: [{k8sService: {serviceName: pay, namespace: y}}]}]")
+	for what, c := range map[string]struct {
+		files map[string]string // "grant.yaml" is the one that goes
+		to    lab.Source
+	}{
+		"NetworkPolicy":                  {map[string]string{"grant.yaml": policyYAML("x", "grant", "p1", "egress: [{to: [{namespaceSelector: {}}]}]")}, p2},
+		"a NetworkPolicy of a block":     {map[string]string{"grant.yaml": policyYAML("x", "grant", "p1", "egress: [{to: "+blocks(ext.Addrs)+"}]")}, ext},
+		"CiliumNetworkPolicy":            {map[string]string{"grant.yaml": ciliumYAML("grant", "p1", "egress: [{toEntities: [world]}]")}, ext},
+		"CiliumClusterwideNetworkPolicy": {map[string]string{"grant.yaml": clusterwide(ciliumYAML("grant", "p1", "egress: [{toEndpoints: [{}]}]"))}, p2},
+		"ClusterNetworkPolicy": {map[string]string{"grant.yaml": "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: grant}\n" +
+			"spec: {tier: Admin, priority: 7, subject: {namespaces: {}}, egress: [{action: Accept, to: [{namespaces: {}}]}]}\n"}, p2},
+		"CiliumCIDRGroup": {map[string]string{"policy.yaml": ciliumYAML("grant", "p1", "egress: [{toCIDRSet: [{cidrGroupRef: partners}]}]"),
+			"grant.yaml": groupYAML("partners", "203.0.113.9/32", "2001:db8::9/128")}, ext},
+		"Service":        {map[string]string{"policy.yaml": toService, "slices.yaml": slices46, "grant.yaml": service}, ext},
+		"EndpointSlices": {map[string]string{"policy.yaml": toService, "service.yaml": service, "grant.yaml": slices46}, ext},
+		"Node":           {map[string]string{"policy.yaml": ciliumYAML("grant", "p1", "egress: [{toNodes: [{matchLabels: {role: lb}}]}]"), "grant.yaml": labelled}, hosts["far"]},
+		"Namespace": {map[string]string{"policy.yaml": policyYAML("x", "grant", "p1", "egress: [{to: [{namespaceSelector: {matchLabels: {team: blue}}}]}]"),
+			"grant.yaml": namespaceYAML("y", "blue")}, p2},
+	} {
+		for _, name := range slices.Sorted(maps.Keys(c.files)) {
+			b.Write(name, c.files[name])
+		}
+		withdraws(t, b, what, p1, c.to, func() { b.Remove("grant.yaml") })
+		for name := range c.files {
+			if name != "grant.yaml" {
+				b.Remove(name)
+			}
+		}
+		b.InForce(1)
+	}
+	if _, err := b.Agent.PutPolicy(t.Context(), "grant.yaml", []byte(ciliumYAML("grant", "p1", "egress: [{toEntities: [all]}]"))); err != nil {
+		t.Fatal(err)
+	}
+	withdraws(t, b, "a policy of the API", p1, ext, func() {
+		if _, err := b.Agent.DeletePolicy(t.Context(), "CiliumNetworkPolicy", "x", "grant"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// withdraws checks that one change, and nothing else, takes a right away.
+func withdraws(t *testing.T, b *box.Box, what string, from, to lab.Source, change func()) {
+	t.Helper()
+	soon(t, what+" gives the right", func() bool { return passes(b, from, to, http80) })
+	verdicts(t, b, what, allowed(from, to, http80))
+	conn := dial(t, from.Netns, netip.AddrPortFrom(to.Addrs[0], 80))
+	word(t, conn)
+	change()
+	soon(t, "the right goes with "+what, func() bool { return stops(b, from, to, http80) })
+	verdicts(t, b, "without "+what, denied(from, to, http80, "E"))
+	if silent(conn) != nil {
+		t.Errorf("a connection that %s let through goes on", what)
+	}
+}
