@@ -105,7 +105,7 @@ func (w *watch) subject(c *cluster, sp *policy.SelectorPolicy) {
 			continue
 		}
 		packets := packetsOf(d, sp.Subject.NamedPorts, c)
-		for _, peer := range peersOf(c, d) {
+		for _, peer := range peersOf(c, d, dir) {
 			for _, q := range packets {
 				w.note(sp.Matching(c.Index, dir, peer.id, peer.where, q.proto, q.port))
 			}
@@ -195,7 +195,7 @@ func (w *watch) undoer(c *cluster, sp *policy.SelectorPolicy, dir types.Directio
 type peerIDs struct{ id, where identity.NumericIdentity }
 
 // peersOf returns one peer of every kind that the rules of a direction can tell apart.
-func peersOf(c *cluster, d *policy.DirectionPolicy) []peerIDs {
+func peersOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) []peerIDs {
 	marks := map[identity.NumericIdentity][]byte{}
 	all := c.Index.Identities()
 	for id := range all {
@@ -214,7 +214,7 @@ func peersOf(c *cluster, d *policy.DirectionPolicy) []peerIDs {
 			}
 		}
 		for _, p := range d.Rules[i].Ports {
-			named = named || p.Name != ""
+			named = named || p.Name != "" && dir == types.Egress // where names are the peer's
 		}
 	}
 	var who, where []identity.NumericIdentity
