@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/cli/trial"
 	"github.com/weirnet/weir/pkg/policy/casefile"
 	"github.com/weirnet/weir/pkg/policy/testfile"
 )
@@ -23,7 +25,10 @@ import (
 type testRun struct {
 	offline
 	junit, tap string
+	kernel     bool
+	bpffs      string
 
+	judge   *trial.Judge // with --kernel
 	report  testfile.Report
 	results testResults
 	cases   bool // a file of policy cases was among the paths
@@ -53,6 +58,8 @@ func (a *app) policyTest() *cobra.Command {
 		Long: "PATH is a folder with policies and tests (objects of kind PolicyTest, by habit in files NAME_test.yaml), or one file\n" +
 			"of tests in such a folder, or a file of policy cases (JSON, format netpol-cases/1, also compressed with gzip).\n" +
 			"A test that is not met is printed with its explanation. Exit code 1 where there is one, and where there is no test.\n\n" +
+			"With --kernel each expectation that is met is asked again of the real programs on real maps, packet by packet; verdict\n" +
+			"and rule must be the same. Policy cases are then asked of the programs alone.\n\n" +
 			"apiVersion: weir.net/v1\nkind: PolicyTest\nmetadata: {name: shop}\n" +
 			"namespaces: [{name: lab, labels: {team: lab}}]            # beside those of the folder\n" +
 			"pods: [{namespace: lab, name: probe, labels: {app: probe}, ports: [{name: http, port: 80}]}]\n" +
@@ -63,20 +70,28 @@ func (a *app) policyTest() *cobra.Command {
 			"rule is optional: KIND NAMESPACE/NAME, with SECTION[INDEX] behind for one rule of it, \"default deny\" or \"not\n" +
 			"isolated\". family (IPv4 or IPv6) is optional too.\n\n" + offlineHelp,
 		Example: "  weir policy test examples/shop\n  weir policy test examples/shop --junit report.xml",
-		RunE:    func(_ *cobra.Command, args []string) error { return a.runTests(r, args) }})
+		RunE:    func(c *cobra.Command, args []string) error { return a.runTests(c.Context(), r, args) }})
+	c.Flags().BoolVar(&r.kernel, "kernel", false, "ask the programs in the kernel too (root); nothing is attached or sent")
+	c.Flags().StringVar(&r.bpffs, "bpffs", "/sys/fs/bpf", "with --kernel: a mounted bpffs")
 	c.Flags().StringVar(&r.junit, "junit", "", "also write the results as JUnit XML to this file, - for the standard output alone")
 	c.Flags().StringVar(&r.tap, "tap", "", "also write the results as TAP to this file, - for the standard output alone")
 	return c
 }
 
-func (a *app) runTests(r *testRun, paths []string) error {
+func (a *app) runTests(ctx context.Context, r *testRun, paths []string) (err error) {
 	r.report.Started = time.Now()
-	var err error
+	if r.kernel {
+		done, err := r.openKernel()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, done()) }()
+	}
 	if r.report.Host, err = os.Hostname(); err != nil {
 		r.report.Host = "localhost"
 	}
 	for _, path := range paths {
-		if err := r.path(path); err != nil {
+		if err := r.path(ctx, path); err != nil {
 			return err
 		}
 	}
@@ -92,11 +107,11 @@ func (a *app) runTests(r *testRun, paths []string) error {
 }
 
 // path runs what one path holds.
-func (r *testRun) path(path string) error {
+func (r *testRun) path(ctx context.Context, path string) error {
 	if set, err := readCases(path); err != nil || set != nil {
 		if err == nil {
 			r.cases = true
-			r.play(path, set)
+			r.play(ctx, path, set)
 		}
 		return err
 	}
@@ -117,8 +132,16 @@ func (r *testRun) path(path string) error {
 			r.failedSuite(t.Name, t.Path, err)
 			continue
 		}
+		if r.judge != nil {
+			if err := r.judge.Take(ctx, c); err != nil {
+				return fmt.Errorf("%s: filling the kernel's maps: %w", t.Path, err)
+			}
+		}
 		suite := testfile.Suite{Name: t.Name, Path: t.Path}
 		for _, one := range asked {
+			if r.judge != nil && one.Passed() {
+				one.Problem = r.askKernel(c, one.Answers)
+			}
 			r.add(&suite, one.Case(t.Path), func(res *testResult) { res.Explanations = explanations(c, one.Answers) })
 		}
 		suite.Took = time.Since(start)
@@ -168,11 +191,11 @@ func readCases(path string) (*casefile.Set, error) {
 }
 
 // play runs every case of a file; each is one case of the suite.
-func (r *testRun) play(path string, set *casefile.Set) {
+func (r *testRun) play(ctx context.Context, path string, set *casefile.Set) {
 	start := time.Now()
 	suite := testfile.Suite{Name: filepath.Base(path), Path: path}
 	for _, c := range set.Cases {
-		_, wrong, err := set.Play(c, r.cluster)
+		_, wrong, err := set.Play(c, r.cluster, r.by(ctx))
 		one := testfile.Case{Name: c.ID, Place: c.Title, Broken: err != nil}
 		var cells []string
 		for _, w := range wrong {

@@ -3,14 +3,12 @@
 //
 // # What
 //
-// Open makes the real maps and a loader; Load gives an endpoint's entry programs;
-// Places, SetPolicy and Run write the maps as an agent does, run a program once
-// (BPF_PROG_TEST_RUN) and return what it tells.
+// The Node of cli/trial, which fails its test where it cannot go on and goes with
+// the test's end.
 //
 // # Neighbours
 //
-// pkg/maps, pkg/datapath/loader and pkg/endpoint, joined as an agent joins them.
-// test/differential and test/cases say what must come out.
+// cli/trial does the work. test/differential and test/cases say what must come out.
 //
 // # Rules
 //

@@ -1,268 +1,53 @@
 package dataplane
 
 import (
-	"errors"
-	"fmt"
-	"io"
-	"log/slog"
-	"net/netip"
-	"os"
 	"testing"
-	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
-
-	sources "github.com/weirnet/weir/bpf"
-	"github.com/weirnet/weir/pkg/bpf"
-	"github.com/weirnet/weir/pkg/datapath/loader"
-	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
+	"github.com/weirnet/weir/cli/trial"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
-	"github.com/weirnet/weir/pkg/maps/ctmap"
-	"github.com/weirnet/weir/pkg/maps/eventsmap"
-	"github.com/weirnet/weir/pkg/maps/ipcachemap"
-	"github.com/weirnet/weir/pkg/maps/lxcmap"
-	"github.com/weirnet/weir/pkg/maps/metricsmap"
-	"github.com/weirnet/weir/pkg/maps/policymap"
-	"github.com/weirnet/weir/pkg/monitor"
-	"github.com/weirnet/weir/pkg/policy"
 )
 
-// What a program does with a frame.
+// What a program does with a frame, and flags of TCP.
 const (
-	ActOK, ActShot, ActRedirect = 0, 2, 7
+	ActOK, ActShot, ActRedirect = trial.ActOK, trial.ActShot, trial.ActRedirect
+	TCPSYN, TCPACK              = trial.TCPSYN, trial.TCPACK
 )
 
-const (
-	flowRoom = 8192    // of a conntrack map
-	ringSize = 1 << 20 // of the events
+// The words of cli/trial.
+type (
+	Endpoint = trial.Endpoint
+	Policy   = trial.Policy
+	Packet   = trial.Packet
 )
 
-// Node is the data plane as an agent sets it up: maps, bodies, entry programs.
+// Node is a data plane that fails its test where it cannot go on.
 type Node struct {
-	Config *lxcmap.Config
-
-	t       testing.TB
-	loader  *loader.Loader
-	lxc     *lxcmap.Map
-	slots   *policymap.Slots
-	ipcache *ipcachemap.Map
-	ct      [2]*ctmap.Map // IPv4, IPv6
-	events  *ringbuf.Reader
-
-	version  uint64                            // of policy results, for the slots
-	addrs    map[netip.Addr]lxcmap.Info        // in weir_lxc
-	prefixes map[netip.Prefix]ipcachemap.Entry // in weir_ipcache
+	*trial.Node
+	t testing.TB
 }
 
 // Open makes the maps below a directory of a bpffs and takes them away with the
 // test's end.
 func Open(t testing.TB, fs string) *Node {
 	t.Helper()
-	root, err := bpf.OpenRoot(fs)
+	n, err := trial.Open(fs, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	must := func(c io.Closer, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-	}
 	t.Cleanup(func() {
-		if err := errors.Join(os.RemoveAll(root.Map("")), os.RemoveAll(root.Shapes())); err != nil {
+		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	n := &Node{t: t, addrs: map[netip.Addr]lxcmap.Info{}, prefixes: map[netip.Prefix]ipcachemap.Entry{}}
-	n.lxc, err = lxcmap.OpenOrCreate(root)
-	must(n.lxc, err)
-	n.Config, err = lxcmap.OpenOrCreateConfig(root)
-	must(n.Config, err)
-	n.slots, err = policymap.Open(root, policymap.Limits{Spares: 256})
-	must(n.slots, err)
-	n.ipcache, err = ipcachemap.OpenOrCreate(root, 0)
-	must(n.ipcache, err)
-	for i, f := range []ctmap.Family{ctmap.IPv4, ctmap.IPv6} {
-		n.ct[i], err = ctmap.OpenOrCreate(root, f, flowRoom)
-		must(n.ct[i], err)
-	}
-	fragments, err := ctmap.OpenOrCreateFragments(root)
-	must(fragments, err)
-	metrics, err := metricsmap.OpenOrCreate(root)
-	must(metrics, err)
-	events, err := eventsmap.OpenOrCreate(root, ringSize)
-	must(events, err)
-	n.events, err = ringbuf.NewReader(events.Map())
-	must(n.events, err)
-	n.loader, err = loader.New(loader.Config{
-		StateDir: t.TempDir(), Root: root, Sources: sources.Sources, Objects: sources.Objects, Logger: slog.New(slog.DiscardHandler),
-		Maps: map[string]*ebpf.Map{
-			"weir_lxc": n.lxc.Map(), "weir_epconfig": n.Config.Map(), "weir_policy": n.slots.Map(), "weir_ipcache": n.ipcache.Map(),
-			"weir_ct4": n.ct[0].Map(), "weir_ct6": n.ct[1].Map(), "weir_frag": fragments.Map(),
-			"weir_metrics": metrics.Map(), "weir_events": events.Map(),
-		},
-	})
-	must(n.loader, err)
-	return n
-}
-
-// Endpoint is a pair of loaded entry programs.
-type Endpoint struct {
-	Layout   plan.Layout // as the programs were loaded
-	From, To *ebpf.Program
+	return &Node{n, t}
 }
 
 // Load loads the programs of an endpoint.
 func (n *Node) Load(layout plan.Layout) *Endpoint {
 	n.t.Helper()
-	e := &Endpoint{Layout: layout}
-	programs, err := n.loader.Load(n.t.Context(), loader.Shape{IPv4: true, IPv6: true}, loader.Endpoint{
-		ID: layout.ID, Identity: uint32(layout.Identity), MAC: layout.MAC, NodeMAC: layout.NodeMAC,
-		IPv4: layout.IPv4, IPv6: layout.IPv6, IfIndex: uint32(layout.IfIndex),
-	})
+	e, err := n.Node.Load(n.t.Context(), layout)
 	if err != nil {
-		n.t.Fatal(err)
-	}
-	for _, p := range []struct {
-		from loader.Program
-		to   **ebpf.Program
-	}{{programs.From, &e.From}, {programs.To, &e.To}} {
-		prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.from.ID()))
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		n.t.Cleanup(func() { prog.Close() })
-		*p.to = prog
-	}
-	if err := programs.Close(); err != nil {
 		n.t.Fatal(err)
 	}
 	return e
-}
-
-// Policy is what an endpoint is held to. The zero value is none.
-type Policy struct {
-	Slot     uint32
-	Revision uint32
-}
-
-// NextVersion begins a new version of policy results: of equal groups of one
-// version the results are the same.
-func (n *Node) NextVersion() { n.version++ }
-
-// SetPolicy holds an endpoint to a map state; anew: under a new revision.
-func (n *Node) SetPolicy(e *Endpoint, p *Policy, group string, state policy.MapState, anew bool) (err error) {
-	want, former := pkgendpoint.KernelEntries(state), p.Slot
-	if former == 0 {
-		p.Slot, err = n.slots.Acquire(group, n.version, want)
-	} else {
-		p.Slot, err = n.slots.Update(former, group, n.version, want)
-	}
-	if err != nil {
-		return err
-	}
-	if anew {
-		p.Revision = n.Config.NextRevision()
-	}
-	if err := n.Config.SetPolicy(e.Layout.ID, p.Slot, p.Revision); err != nil {
-		return err
-	}
-	if former != 0 && former != p.Slot {
-		return n.slots.Release(former, group)
-	}
-	return nil
-}
-
-// ClearPolicy takes an endpoint's policy away.
-func (n *Node) ClearPolicy(e *Endpoint, p *Policy, group string) error {
-	if err := n.Config.Clear(e.Layout.ID); err != nil {
-		return err
-	}
-	return n.slots.Release(p.Slot, group)
-}
-
-// Places says what addresses stand for: those of weir_lxc and of weir_ipcache.
-// What was there before and is not among them goes, last.
-func (n *Node) Places(addrs map[netip.Addr]lxcmap.Info, prefixes map[netip.Prefix]ipcachemap.Entry) error {
-	if err := n.ipcache.Upsert(prefixes); err != nil {
-		return err
-	}
-	var gone []netip.Prefix
-	for p := range n.prefixes {
-		if _, ok := prefixes[p]; !ok {
-			gone = append(gone, p)
-		}
-	}
-	n.prefixes = prefixes
-	if err := n.ipcache.Delete(gone...); err != nil {
-		return err
-	}
-	for a, info := range addrs {
-		if err := n.lxc.Put(a, info); err != nil {
-			return err
-		}
-	}
-	for a := range n.addrs {
-		if _, ok := addrs[a]; !ok {
-			if err := n.lxc.Delete(a); err != nil {
-				return err
-			}
-		}
-	}
-	n.addrs = addrs
-	return nil
-}
-
-// Run gives a frame to a program once and returns its verdict.
-func (n *Node) Run(p *ebpf.Program, frame []byte) (act uint32, err error) {
-	if act, err = p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-		return 0, fmt.Errorf("run %s: %w", p, err)
-	}
-	return act, nil
-}
-
-// Events returns what was told since the last call. The ring holds those of some
-// thousand frames.
-func (n *Node) Events() (events []monitor.Event, err error) {
-	n.events.SetDeadline(time.Now())
-	var record ringbuf.Record
-	for {
-		err := n.events.ReadInto(&record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return events, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read events: %w", err)
-		}
-		e, err := monitor.Decode(record.RawSample, time.Time{})
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, e)
-	}
-}
-
-// Flows lists what conntrack holds.
-func (n *Node) Flows() ([]ctmap.Flow, error) {
-	var all []ctmap.Flow
-	for _, m := range n.ct {
-		flows, err := m.Dump()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, flows...)
-	}
-	return all, nil
-}
-
-// ForgetFlows empties conntrack.
-func (n *Node) ForgetFlows() error {
-	for _, m := range n.ct {
-		if _, _, err := m.GC(0, func(ctmap.Flow) bool { return true }); err != nil {
-			return err
-		}
-	}
-	return nil
 }

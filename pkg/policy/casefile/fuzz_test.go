@@ -22,8 +22,8 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, c := range s.Cases[:min(len(s.Cases), 3)] {
-			asked, wrong, err := s.Play(c, "default")
-			again, wrong2, err2 := s.Play(c, "default")
+			asked, wrong, err := s.Play(c, "default", ByMapState)
+			again, wrong2, err2 := s.Play(c, "default", ByMapState)
 			if asked != again || (err == nil) != (err2 == nil) || !reflect.DeepEqual(wrong, wrong2) {
 				t.Fatalf("case %s: %d, %v, %v and then %d, %v, %v", c.ID, asked, wrong, err, again, wrong2, err2)
 			}

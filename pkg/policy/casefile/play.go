@@ -85,10 +85,16 @@ func (w Wrong) String() string {
 	return s
 }
 
-// Play runs the steps of a case on a new world and returns how many cells were
-// asked and which were wrong. An error says that the case could not be played to
+// Ask says what both ends make of a connection.
+type Ask func(from, to simulate.End, proto wtypes.Proto, port uint16) (egress, ingress simulate.Side, err error)
+
+// ByMapState asks the map states of a cluster.
+func ByMapState(sim *simulate.Cluster) (Ask, error) { return sim.Decide, nil }
+
+// Play runs the steps of a case on a new world, asks by means of the cluster of
+// each step, and returns how many cells were asked and which were wrong. An error says that the case could not be played to
 // its end, for example because of a policy that Weir refuses.
-func (s *Set) Play(c Case, cluster string) (asked int, wrong []Wrong, err error) {
+func (s *Set) Play(c Case, cluster string, by func(*simulate.Cluster) (Ask, error)) (asked int, wrong []Wrong, err error) {
 	w := NewWorld(s.Worlds[c.World], cluster)
 	numbers := &simulate.Numbers{}
 	for i, step := range c.Steps {
@@ -99,9 +105,13 @@ func (s *Set) Play(c Case, cluster string) (asked int, wrong []Wrong, err error)
 		if err != nil {
 			return asked, wrong, fmt.Errorf("step %d: %w", i, err)
 		}
+		ask, err := by(sim)
+		if err != nil {
+			return asked, wrong, fmt.Errorf("step %d: %w", i, err)
+		}
 		for _, cell := range step.Cells(w.Probes) {
 			asked++
-			bad, err := judge(sim, cell)
+			bad, err := judge(sim, cell, ask)
 			if err != nil {
 				return asked, wrong, fmt.Errorf("step %d %s: %w", i, cell, err)
 			}
@@ -114,7 +124,7 @@ func (s *Set) Play(c Case, cluster string) (asked int, wrong []Wrong, err error)
 	return asked, wrong, nil
 }
 
-func judge(sim *simulate.Cluster, cell Cell) (Wrong, error) {
+func judge(sim *simulate.Cluster, cell Cell, ask Ask) (Wrong, error) {
 	w := Wrong{Cell: cell}
 	from, _ := sim.Ends(cell.From)
 	to, _ := sim.Ends(cell.To)
@@ -122,7 +132,7 @@ func judge(sim *simulate.Cluster, cell Cell) (Wrong, error) {
 		return w, errors.New("there is no such end")
 	}
 	var err error
-	w.Egress, w.Ingress, err = sim.Decide(from[0], to[0], cell.Probe.Proto, cell.Probe.Port)
+	w.Egress, w.Ingress, err = ask(from[0], to[0], cell.Probe.Proto, cell.Probe.Port)
 	w.Got = simulate.Letter(w.Egress.Verdict, w.Ingress.Verdict)
 	return w, err
 }

@@ -30,7 +30,7 @@ func read(t *testing.T, text string) *Set {
 
 func TestACaseIsPlayedCellByCell(t *testing.T) {
 	s := read(t, small)
-	asked, wrong, err := s.Play(s.Cases[0], "default")
+	asked, wrong, err := s.Play(s.Cases[0], "default", ByMapState)
 	require.NoError(t, err)
 	require.Empty(t, wrong)
 	require.Equal(t, 20, asked)
@@ -38,7 +38,7 @@ func TestACaseIsPlayedCellByCell(t *testing.T) {
 
 func TestAWrongCellIsNamedWithWhatDecided(t *testing.T) {
 	s := read(t, strings.Replace(small, `"TCP/81": ["s...`, `"TCP/81": ["sE..`, 1))
-	_, wrong, err := s.Play(s.Cases[0], "default")
+	_, wrong, err := s.Play(s.Cases[0], "default", ByMapState)
 	require.NoError(t, err)
 	require.Len(t, wrong, 1)
 	require.Equal(t, "step 0 x/a -> x/b TCP/81: want E, got .; egress allow by no policy selects the pod in this direction; "+
@@ -55,11 +55,11 @@ func TestWhatCannotBePlayedIsAnError(t *testing.T) {
 		"one address of two":       {`"10.0.0.2"`, `"10.0.0.1"`, "both have the address 10.0.0.1"},
 	} {
 		s := read(t, strings.Replace(small, c.old, c.now, 1))
-		_, _, err := s.Play(s.Cases[0], "default")
+		_, _, err := s.Play(s.Cases[0], "default", ByMapState)
 		require.ErrorContains(t, err, c.want, what)
 	}
 	s := read(t, strings.NewReplacer(`["host"]`, `["hosts"]`, `"ent/host"`, `"ent/hosts"`).Replace(small))
-	_, _, err := s.Play(s.Cases[0], "default")
+	_, _, err := s.Play(s.Cases[0], "default", ByMapState)
 	require.ErrorContains(t, err, `entity "hosts" is not known`)
 }
 

@@ -146,6 +146,11 @@ func (c *Cluster) End(a netip.Addr) End {
 	return e
 }
 
+// OutsideIdentity is the number of what is outside and in a prefix of Prefixes.
+func (c *Cluster) OutsideIdentity(p netip.Prefix) identity.NumericIdentity {
+	return c.numbers.Of(labels.NewLabelArray(labels.CIDRLabel(p), labels.WorldLabel(p.Addr())))
+}
+
 // Policy returns what the policies say about a pod's end; nil for other ends.
 func (c *Cluster) Policy(e End) *policy.SelectorPolicy {
 	if !e.Pod {

@@ -1,4 +1,4 @@
-package dataplane
+package trial
 
 import (
 	"encoding/binary"

@@ -1,0 +1,35 @@
+package cmd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/pkg/testutils"
+)
+
+// The shop's tests by the programs in the kernel; nothing of it is left behind.
+func TestTheShopKeepsItsPromisesInTheKernel(t *testing.T) {
+	env := testutils.Kernel(t, testutils.Tool("clang-19"))
+	code, out, errOut := runWeir(t, "policy", "test", "--kernel", "--bpffs", env.BPFRoot, shop)
+	if code != exitOK || !strings.Contains(out, "38 expectations passed, 0 failed\n") {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	left, err := os.ReadDir(env.BPFRoot)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+	path := filepath.Join(t.TempDir(), "cases.json")
+	if err := os.WriteFile(path, []byte(policyCases), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut = runWeir(t, "policy", "test", "--kernel", "--bpffs", env.BPFRoot, path)
+	if code != exitNo || !strings.HasSuffix(out, "\n1 cases passed, 2 failed\n") || !strings.Contains(out, "step 0 x/a -> x/b TCP/80: want I, got .") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	code, _, errOut = runWeir(t, "policy", "test", "--kernel", "--bpffs", filepath.Join(env.BPFRoot, "none"), shop)
+	if code != exitNo || !strings.Contains(errOut, "--bpffs") {
+		t.Errorf("without a bpffs: exit code %d, %s", code, errOut)
+	}
+}

@@ -1,0 +1,289 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	sources "github.com/weirnet/weir/bpf"
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/datapath/loader"
+	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
+	"github.com/weirnet/weir/pkg/endpoint/plan"
+	"github.com/weirnet/weir/pkg/maps/ctmap"
+	"github.com/weirnet/weir/pkg/maps/eventsmap"
+	"github.com/weirnet/weir/pkg/maps/ipcachemap"
+	"github.com/weirnet/weir/pkg/maps/lxcmap"
+	"github.com/weirnet/weir/pkg/maps/metricsmap"
+	"github.com/weirnet/weir/pkg/maps/policymap"
+	"github.com/weirnet/weir/pkg/monitor"
+	"github.com/weirnet/weir/pkg/policy"
+)
+
+// What a program does with a frame.
+const (
+	ActOK, ActShot, ActRedirect = 0, 2, 7
+)
+
+const (
+	flowRoom = 8192    // of a conntrack map
+	ringSize = 1 << 20 // of the events
+)
+
+// Node is the data plane as an agent sets it up: maps, bodies, entry programs.
+type Node struct {
+	Config *lxcmap.Config
+
+	root    bpf.Root
+	loader  *loader.Loader
+	lxc     *lxcmap.Map
+	slots   *policymap.Slots
+	ipcache *ipcachemap.Map
+	ct      [2]*ctmap.Map // IPv4, IPv6
+	events  *ringbuf.Reader
+	closers []io.Closer
+
+	version  uint64                            // of policy results, for the slots
+	addrs    map[netip.Addr]lxcmap.Info        // in weir_lxc
+	prefixes map[netip.Prefix]ipcachemap.Entry // in weir_ipcache
+}
+
+// Open makes the maps below fs, a directory of a bpffs of its own; objects that
+// have to be compiled go to stateDir. Close takes everything away.
+func Open(fs, stateDir string) (_ *Node, err error) {
+	n := &Node{addrs: map[netip.Addr]lxcmap.Info{}, prefixes: map[netip.Prefix]ipcachemap.Entry{}}
+	if n.root, err = bpf.OpenRoot(fs); err != nil {
+		return nil, err
+	}
+	if err := n.open(stateDir); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Node) open(stateDir string) (err error) {
+	if n.lxc, err = keep(n, lxcmap.OpenOrCreate, n.root); err != nil {
+		return err
+	}
+	if n.Config, err = keep(n, lxcmap.OpenOrCreateConfig, n.root); err != nil {
+		return err
+	}
+	slots := func(r bpf.Root) (*policymap.Slots, error) { return policymap.Open(r, policymap.Limits{Spares: 256}) }
+	if n.slots, err = keep(n, slots, n.root); err != nil {
+		return err
+	}
+	ipcache := func(r bpf.Root) (*ipcachemap.Map, error) { return ipcachemap.OpenOrCreate(r, 0) }
+	if n.ipcache, err = keep(n, ipcache, n.root); err != nil {
+		return err
+	}
+	for i, f := range []ctmap.Family{ctmap.IPv4, ctmap.IPv6} {
+		ct := func(r bpf.Root) (*ctmap.Map, error) { return ctmap.OpenOrCreate(r, f, flowRoom) }
+		if n.ct[i], err = keep(n, ct, n.root); err != nil {
+			return err
+		}
+	}
+	fragments, err := keep(n, ctmap.OpenOrCreateFragments, n.root)
+	if err != nil {
+		return err
+	}
+	metrics, err := keep(n, metricsmap.OpenOrCreate, n.root)
+	if err != nil {
+		return err
+	}
+	ring := func(r bpf.Root) (*eventsmap.Map, error) { return eventsmap.OpenOrCreate(r, ringSize) }
+	events, err := keep(n, ring, n.root)
+	if err != nil {
+		return err
+	}
+	if n.events, err = keep(n, ringbuf.NewReader, events.Map()); err != nil {
+		return err
+	}
+	n.loader, err = keep(n, loader.New, loader.Config{
+		StateDir: stateDir, Root: n.root, Sources: sources.Sources, Objects: sources.Objects, Logger: slog.New(slog.DiscardHandler),
+		Maps: map[string]*ebpf.Map{
+			"weir_lxc": n.lxc.Map(), "weir_epconfig": n.Config.Map(), "weir_policy": n.slots.Map(), "weir_ipcache": n.ipcache.Map(),
+			"weir_ct4": n.ct[0].Map(), "weir_ct6": n.ct[1].Map(), "weir_frag": fragments.Map(),
+			"weir_metrics": metrics.Map(), "weir_events": events.Map(),
+		},
+	})
+	return err
+}
+
+// keep opens something and remembers to close it.
+func keep[A any, C io.Closer](n *Node, open func(A) (C, error), arg A) (C, error) {
+	c, err := open(arg)
+	if err == nil {
+		n.closers = append(n.closers, c)
+	}
+	return c, err
+}
+
+// Close closes everything and removes the pins.
+func (n *Node) Close() error {
+	var errs []error
+	for i := len(n.closers) - 1; i >= 0; i-- {
+		errs = append(errs, n.closers[i].Close())
+	}
+	n.closers = nil
+	return errors.Join(append(errs, os.RemoveAll(n.root.Map("")), os.RemoveAll(n.root.Shapes()))...)
+}
+
+// Endpoint is a pair of loaded entry programs.
+type Endpoint struct {
+	Layout   plan.Layout // as the programs were loaded
+	From, To *ebpf.Program
+}
+
+// Load loads the programs of an endpoint.
+func (n *Node) Load(ctx context.Context, layout plan.Layout) (*Endpoint, error) {
+	e := &Endpoint{Layout: layout}
+	programs, err := n.loader.Load(ctx, loader.Shape{IPv4: true, IPv6: true}, loader.Endpoint{
+		ID: layout.ID, Identity: uint32(layout.Identity), MAC: layout.MAC, NodeMAC: layout.NodeMAC,
+		IPv4: layout.IPv4, IPv6: layout.IPv6, IfIndex: uint32(layout.IfIndex),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range []struct {
+		from loader.Program
+		to   **ebpf.Program
+	}{{programs.From, &e.From}, {programs.To, &e.To}} {
+		if *p.to, err = keep(n, ebpf.NewProgramFromID, ebpf.ProgramID(p.from.ID())); err != nil {
+			return nil, errors.Join(err, programs.Close())
+		}
+	}
+	return e, programs.Close()
+}
+
+// Policy is what an endpoint is held to. The zero value is none.
+type Policy struct {
+	Slot     uint32
+	Revision uint32
+}
+
+// NextVersion begins a new version of policy results: of equal groups of one
+// version the results are the same.
+func (n *Node) NextVersion() { n.version++ }
+
+// SetPolicy holds an endpoint to a map state; anew: under a new revision.
+func (n *Node) SetPolicy(e *Endpoint, p *Policy, group string, state policy.MapState, anew bool) (err error) {
+	want, former := pkgendpoint.KernelEntries(state), p.Slot
+	if former == 0 {
+		p.Slot, err = n.slots.Acquire(group, n.version, want)
+	} else {
+		p.Slot, err = n.slots.Update(former, group, n.version, want)
+	}
+	if err != nil {
+		return err
+	}
+	if anew {
+		p.Revision = n.Config.NextRevision()
+	}
+	if err := n.Config.SetPolicy(e.Layout.ID, p.Slot, p.Revision); err != nil {
+		return err
+	}
+	if former != 0 && former != p.Slot {
+		return n.slots.Release(former, group)
+	}
+	return nil
+}
+
+// ClearPolicy takes an endpoint's policy away.
+func (n *Node) ClearPolicy(e *Endpoint, p *Policy, group string) error {
+	if err := n.Config.Clear(e.Layout.ID); err != nil {
+		return err
+	}
+	return n.slots.Release(p.Slot, group)
+}
+
+// Places says what addresses stand for: those of weir_lxc and of weir_ipcache.
+// What was there before and is not among them goes, last.
+func (n *Node) Places(addrs map[netip.Addr]lxcmap.Info, prefixes map[netip.Prefix]ipcachemap.Entry) error {
+	if err := n.ipcache.Upsert(prefixes); err != nil {
+		return err
+	}
+	var gone []netip.Prefix
+	for p := range n.prefixes {
+		if _, ok := prefixes[p]; !ok {
+			gone = append(gone, p)
+		}
+	}
+	n.prefixes = prefixes
+	if err := n.ipcache.Delete(gone...); err != nil {
+		return err
+	}
+	for a, info := range addrs {
+		if err := n.lxc.Put(a, info); err != nil {
+			return err
+		}
+	}
+	for a := range n.addrs {
+		if _, ok := addrs[a]; !ok {
+			if err := n.lxc.Delete(a); err != nil {
+				return err
+			}
+		}
+	}
+	n.addrs = addrs
+	return nil
+}
+
+// Run gives a frame to a program once and returns its verdict.
+func (n *Node) Run(p *ebpf.Program, frame []byte) (act uint32, err error) {
+	if act, err = p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+		return 0, fmt.Errorf("run %s: %w", p, err)
+	}
+	return act, nil
+}
+
+// Events returns what was told since the last call. The ring holds those of some
+// thousand frames.
+func (n *Node) Events() (events []monitor.Event, err error) {
+	n.events.SetDeadline(time.Now())
+	var record ringbuf.Record
+	for {
+		err := n.events.ReadInto(&record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return events, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+		e, err := monitor.Decode(record.RawSample, time.Time{})
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, e)
+	}
+}
+
+// Flows lists what conntrack holds.
+func (n *Node) Flows() ([]ctmap.Flow, error) {
+	var all []ctmap.Flow
+	for _, m := range n.ct {
+		flows, err := m.Dump()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, flows...)
+	}
+	return all, nil
+}
+
+// ForgetFlows empties conntrack.
+func (n *Node) ForgetFlows() error {
+	for _, m := range n.ct {
+		if _, _, err := m.GC(0, func(ctmap.Flow) bool { return true }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
