@@ -173,6 +173,38 @@ struct judgement {
 	__u32 ingress_rule;
 };
 
+/* Whether the denial that stands in p is only to be told of: its endpoint audits
+ * its policy. A packet that no rule was found for is never let through. */
+static __always_inline bool audits(const struct packet *p)
+{
+	__u32 endpoint = p->endpoint;
+	struct endpoint_config *config;
+
+	if (!p->rule)
+		return false;
+	config = bpf_map_lookup_elem(&weir_epconfig, &endpoint);
+	return config && (config->flags & CONFIG_AUDIT);
+}
+
+/* Judges one direction. A packet that may pass is told of, unless the flow is
+ * known and its rule the same as before. Returns 0 or the drop reason. */
+static __always_inline int judge_side(struct __sk_buff *skb, struct packet *p, const struct side *side, __u32 direction,
+				      bool known, __u32 known_rule)
+{
+	int reason = judge_direction(p, side->word, side->endpoint, direction);
+	__u32 type = EVENT_VERDICT, told = 0;
+
+	if (reason) {
+		if (!audits(p))
+			return reason;
+		type = EVENT_AUDIT;
+		told = reason;
+	}
+	if (!known || p->rule != known_rule)
+		notify(skb, p, type, told);
+	return 0;
+}
+
 /* Judges the flow of packet p: egress by the initiator's policy, ingress by the
  * responder's, as far as they are local and stale. Every direction of a new
  * flow gives an event of its own; the first one that is denied gives a drop
@@ -188,20 +220,18 @@ OUT_OF_LINE int judge(struct __sk_buff *skb, struct packet *p, struct judgement 
 	/* Revisions were read by the caller; addresses are looked up after that. */
 	identify(p);
 	if (j->initiator.local && j->egress_stale) {
-		denied = judge_direction(p, j->initiator.word, j->initiator.endpoint, DIR_EGRESS);
+		denied = judge_side(skb, p, &j->initiator, DIR_EGRESS, j->known, j->egress_rule);
 		rule = p->rule;
 		revision = p->revision;
-		if (!denied && (!j->known || rule != j->egress_rule))
-			notify(skb, p, EVENT_VERDICT, 0);
 		j->egress_rule = rule;
 		if (denied && j->known)
 			return -denied;
 	}
 	if (j->responder.local && j->ingress_stale) {
-		reason = judge_direction(p, j->responder.word, j->responder.endpoint, DIR_INGRESS);
+		reason = judge_side(skb, p, &j->responder, DIR_INGRESS, !denied && j->known, j->ingress_rule);
 		if (reason && !denied)
 			return -reason;
-		if (denied || !j->known || p->rule != j->ingress_rule)
+		if (reason)
 			notify(skb, p, EVENT_VERDICT, reason);
 		j->ingress_rule = p->rule;
 	}

@@ -67,7 +67,7 @@ OUT_OF_LINE int notify(struct __sk_buff *skb, const struct packet *p, __u32 type
 
 	if (!p)
 		return 0;
-	if (p->reply && (type == EVENT_VERDICT || reason == DROP_POLICY || reason == DROP_POLICY_DENY))
+	if (p->reply && (type != EVENT_DROP || reason == DROP_POLICY || reason == DROP_POLICY_DENY))
 		fill_event(&e, skb, p, type, reason, true);
 	else
 		fill_event(&e, skb, p, type, reason, false);

@@ -39,9 +39,10 @@ struct endpoint_info {
 struct endpoint_config {
 	__u64 policy;       /* low half: policy slot; high half: policy revision. Written in one aligned store. 0: nothing allowed */
 	__u64 first_packet; /* bpf_ktime_get_boot_ns of the first packet from the pod; written by the program */
-	__u32 flags;
+	__u32 flags; /* CONFIG_* */
 	__u32 pad;
 };
+#define CONFIG_AUDIT (1u << 0) /* what a rule denies is let through and told of */
 
 /* inner map of weir_policy: LPM_TRIE. prefixlen counts the bits after itself:
  * 40 any protocol, 48 any port, 48 + n for a port prefix of n bits. */
@@ -137,12 +138,12 @@ struct metrics_entry {
 };
 
 /* weir_events: RINGBUF. One fixed record. */
-enum event_type { EVENT_DROP = 1, EVENT_VERDICT = 2 };
+enum event_type { EVENT_DROP = 1, EVENT_VERDICT = 2, EVENT_AUDIT = 3 };
 
 struct event {
 	__u64 timestamp;   /* CLOCK_BOOTTIME, ns */
 	__u8 type;         /* enum event_type */
-	__u8 reason;       /* drop reason; 0 for an allow verdict */
+	__u8 reason;       /* drop reason; 0 for an allow verdict; of an audit what it would be */
 	__u8 direction;    /* enum direction */
 	__u8 family;       /* FAMILY_* ; 0 if the packet was not IP */
 	__u16 endpoint;    /* id of the endpoint whose policy or program decided */

@@ -27,7 +27,9 @@ func (a *app) endpoint() *cobra.Command {
 	get := &cobra.Command{Use: "get ID", Short: "show one endpoint", Long: endpointIDHelp, Args: exactArgs(1), RunE: a.endpointGet}
 	log := &cobra.Command{Use: "log ID", Short: "show the endpoint's status log", Long: endpointIDHelp, Args: exactArgs(1), RunE: a.endpointLog}
 	timeline := &cobra.Command{Use: "timeline ID", Short: "show the stations that the endpoint passed, with times", Long: endpointIDHelp, Args: exactArgs(1), RunE: a.endpointTimeline}
-	return group("endpoint", "list and look into endpoints", list, get, log, timeline)
+	audit := &cobra.Command{Use: "audit ID on|off", Short: "let through what an endpoint's policy denies, and tell of it", Args: exactArgs(2), RunE: a.endpointAudit,
+		Long: endpointIDHelp + "\nIn audit mode packets that a rule denies pass, with an event of type audit that names the rule (weir monitor).\nIt outlives the agent, and weir status warns of it."}
+	return group("endpoint", "list and look into endpoints", list, get, log, timeline, audit)
 }
 
 func (a *app) endpointList(c *cobra.Command, labels []string, wanted []gen.EndpointState) error {
@@ -45,6 +47,20 @@ func (a *app) endpointList(c *cobra.Command, labels []string, wanted []gen.Endpo
 			})
 		}
 		return a.rows("ID POD IDENTITY IPV4 IPV6 STATE INGRESS EGRESS REVISION REASON", lines)
+	})
+}
+
+func (a *app) endpointAudit(c *cobra.Command, args []string) error {
+	if args[1] != "on" && args[1] != "off" {
+		return fmt.Errorf("audit mode %q is not known; give on or off", args[1])
+	}
+	e, err := a.agent().ChangeEndpoint(c.Context(), args[0], gen.EndpointSettings{Audit: args[1] == "on"})
+	if err != nil {
+		return err
+	}
+	return a.show(e, func() error {
+		_, err := fmt.Fprintf(a.out, "endpoint %d (%s): audit %s\n", e.ID, podName(e), args[1])
+		return err
 	})
 }
 

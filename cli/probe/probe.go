@@ -56,7 +56,7 @@ func (d *Recorder) add(e gen.Event) error {
 	if e.Type == gen.EventLost {
 		d.lost += e.Lost
 	}
-	if e.Verdict != gen.VerdictDeny {
+	if e.Verdict != gen.VerdictDeny || e.Type == gen.EventAudit {
 		return nil
 	}
 	flow, ok := FlowOf(e)

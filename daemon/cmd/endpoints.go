@@ -59,7 +59,7 @@ func endpointModel(e *endpoint.Endpoint) gen.Endpoint {
 		Policy: gen.EndpointPolicy{
 			Revision: r.PolicyRevision, NextRevision: r.NextPolicyRevision, Slot: r.Slot, Entries: r.PolicyEntries,
 			Ingress: enforcement(r, policytypes.Ingress), Egress: enforcement(r, policytypes.Egress),
-			Degraded: r.Degraded != "", DegradedReason: r.Degraded,
+			Degraded: r.Degraded != "", DegradedReason: r.Degraded, Audit: r.Audit,
 		},
 		Created: r.Created, LastStation: string(passed),
 	}
@@ -179,6 +179,21 @@ func createError(err error) error {
 		return v1.NewError(v1.CodeTimeout, err, "weir status")
 	}
 	return err
+}
+
+// Change switches audit mode.
+func (a *endpoints) Change(ctx context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
+	e, err := a.manager.Lookup(ref)
+	switch {
+	case errors.Is(err, endpointmanager.ErrNotFound):
+		return gen.Endpoint{}, false, nil
+	case err == nil:
+		err = e.SetAudit(ctx, s.Audit)
+	}
+	if err != nil {
+		return gen.Endpoint{}, true, createError(err)
+	}
+	return endpointModel(e), true, nil
 }
 
 // Delete takes one endpoint down.

@@ -91,15 +91,19 @@ func (a *agent) components() []gen.Component {
 	add("port names", len(unknown) > 1, gen.StateWarning, fmt.Sprintf("%d port names of policies match no pod; first: %s", len(unknown)-1, unknown[0]), "name the port in a pod or give its number; see: weir policy lint")
 	problem := a.ipcache.Problem()
 	add("ipcache", problem != nil, gen.StateFailing, fmt.Sprint("the kernel's prefixes are behind: ", problem), "see the agent's log; it tries again by itself")
-	degraded, waiting := 0, ""
+	degraded, audits, waiting := 0, 0, ""
 	for _, r := range a.endpoints.Manager.Rows() {
 		if r.Degraded != "" {
 			degraded++
+		}
+		if r.Audit {
+			audits++
 		}
 		if r.Reason != "" && r.State.Alive() && waiting == "" {
 			waiting = fmt.Sprintf("endpoint %d is %s: %s", r.ID, r.State, r.Reason)
 		}
 	}
+	add("audit", audits > 0, gen.StateWarning, fmt.Sprintf("%d endpoints only audit their policy: what it denies is let through", audits), "weir endpoint audit ID off; see: weir endpoint list")
 	add("policy maps", degraded > 0, gen.StateFailing, fmt.Sprintf("%d endpoints allow less than their policy does, which does not fit its map", degraded), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
 	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
 	lost, err := a.maps.metrics.LostEvents()

@@ -49,6 +49,12 @@ func (c *Client) Endpoint(ctx context.Context, id string) (gen.Endpoint, error) 
 	return v, err
 }
 
+// ChangeEndpoint puts settings of an endpoint into force.
+func (c *Client) ChangeEndpoint(ctx context.Context, id string, s gen.EndpointSettings) (gen.Endpoint, error) {
+	v, _, err := call[gen.Endpoint](ctx, c, "change endpoint "+id, func(ctx context.Context) (*http.Response, error) { return c.api.PatchEndpoint(ctx, id, s) })
+	return v, err
+}
+
 // EndpointLog asks what happened to an endpoint.
 func (c *Client) EndpointLog(ctx context.Context, id string) ([]gen.LogEntry, error) {
 	v, _, err := call[[]gen.LogEntry](ctx, c, "read the log of endpoint "+id, func(ctx context.Context) (*http.Response, error) { return c.api.GetEndpointLog(ctx, id) })

@@ -142,5 +142,11 @@ func (f *fake) Create(context.Context, endpointapi.Request) (gen.Endpoint, bool,
 	f.made = true
 	return f.endpoint(), first, nil
 }
-func (f *fake) Delete(context.Context, id.Ref) (bool, []error)                 { return true, nil }
+func (f *fake) Delete(context.Context, id.Ref) (bool, []error) { return true, nil }
+func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
+	e, found := f.Endpoint(ref)
+	e.Policy.Audit = s.Audit
+	return e, found, nil
+}
+
 func (f *fake) DeleteContainer(context.Context, string, string) (int, []error) { return 1, nil }

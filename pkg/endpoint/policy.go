@@ -53,6 +53,28 @@ func (t *Turn) regenerate(level regeneration.Level, reason string) bool {
 	return queued
 }
 
+// SetAudit switches audit mode, and returns when the kernel has it. In audit mode
+// what a rule denies is let through and told of.
+func (e *Endpoint) SetAudit(ctx context.Context, on bool) error {
+	var before uint32
+	built := false
+	err := e.Update(func(t *Turn) {
+		if t.Row.Audit == on {
+			return
+		}
+		t.Row.Audit, before, built = on, t.Row.KernelRevision, t.Row.Built()
+		t.regenerate(regeneration.LevelPolicy, fmt.Sprintf("audit mode %v", on))
+	})
+	if err != nil || !built {
+		return err // what is not built yet is built with it
+	}
+	row, err := e.Wait(ctx, func(r *Row) bool { return r.KernelRevision != before || !r.State.Alive() })
+	if err != nil {
+		return fmt.Errorf("endpoint %d has not switched its audit mode yet (%s): %w", e.ID, row.State, err)
+	}
+	return nil
+}
+
 // Retry queues a build again after a failure, if it is still wanted.
 func (e *Endpoint) Retry(level regeneration.Level, reason string) {
 	_ = e.Update(func(t *Turn) {

@@ -74,6 +74,9 @@ type Row struct {
 	// without a Pod object.
 	RequestLabels map[string]string
 
+	// Audit lets through what a rule denies; events tell of it.
+	Audit bool
+
 	Labels        labels.LabelArray // identity-relevant; nil: not known yet
 	InfoLabels    labels.LabelArray // the others
 	NamedPorts    policytypes.NamedPorts
@@ -123,7 +126,7 @@ func (r *Row) PolicyGroup() string {
 
 // same reports whether nothing worth publishing differs. Seq is ignored.
 func (r *Row) same(o *Row) bool {
-	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored &&
+	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored && r.Audit == o.Audit &&
 		r.Link == o.Link && r.Pod == o.Pod && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
 		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.Identity == o.Identity &&
 		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot && r.SlotGroup == o.SlotGroup &&

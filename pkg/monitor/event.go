@@ -19,20 +19,23 @@ import (
 // Type says what an event tells.
 type Type uint8
 
-// The types of events. Drop and Verdict are numbered as in bpf/lib/types.h.
+// The types of events. Drop, Verdict and Audit are numbered as in bpf/lib/types.h.
 const (
 	Drop    Type = 1   // a packet was dropped
 	Verdict Type = 2   // a connection was judged in one direction
+	Audit   Type = 3   // a connection was denied in one direction and let through all the same
 	Lost    Type = 255 // events are missing here; only Time and Lost are set
 )
 
-// String prints "drop", "verdict" or "lost".
+// String prints "drop", "verdict", "audit" or "lost".
 func (t Type) String() string {
 	switch t {
 	case Drop:
 		return "drop"
 	case Verdict:
 		return "verdict"
+	case Audit:
+		return "audit"
 	case Lost:
 		return "lost"
 	}
@@ -111,7 +114,7 @@ func Decode(b []byte, booted time.Time) (Event, error) {
 		Destination: Peer{Port: binary.BigEndian.Uint16(b[18:]), Identity: id(28), PrefixIdentity: id(36)},
 	}
 	switch {
-	case e.Type != Drop && e.Type != Verdict:
+	case e.Type < Drop || e.Type > Audit:
 		return Event{}, fmt.Errorf("decode event: %s is not known; agent and programs are of different versions", e.Type)
 	case e.Direction > ptypes.Egress, family > familyV6:
 		return Event{}, fmt.Errorf("decode event: direction %d or family %d is not known", b[10], family)

@@ -115,6 +115,7 @@ func (e Enforcement) Valid() bool {
 
 // Defines values for EventType.
 const (
+	EventAudit   EventType = "audit"
 	EventDrop    EventType = "drop"
 	EventLost    EventType = "lost"
 	EventTrace   EventType = "trace"
@@ -124,6 +125,8 @@ const (
 // Valid indicates whether the value is a known member of the EventType enum.
 func (e EventType) Valid() bool {
 	switch e {
+	case EventAudit:
+		return true
 	case EventDrop:
 		return true
 	case EventLost:
@@ -386,7 +389,7 @@ type Endpoint struct {
 
 // EndpointCounts defines model for EndpointCounts.
 type EndpointCounts struct {
-	// Degraded Endpoints whose policy does not fit their map; they are closed.
+	// Degraded Endpoints whose policy does not fit their map; they deny more than it says.
 	Degraded int `json:"degraded,omitempty,omitzero"`
 	Ready    int `json:"ready"`
 	Total    int `json:"total"`
@@ -406,6 +409,9 @@ type EndpointHealth struct {
 
 // EndpointPolicy defines model for EndpointPolicy.
 type EndpointPolicy struct {
+	// Audit What a rule denies is let through and only told of, by events of type audit.
+	Audit bool `json:"audit"`
+
 	// Degraded The policy does not fit the map, everything that is not sure is denied.
 	Degraded       bool   `json:"degraded"`
 	DegradedReason string `json:"degradedReason,omitempty,omitzero"`
@@ -451,6 +457,12 @@ type EndpointRequest struct {
 
 	// TimeoutSeconds With sync how long to wait at most.
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty,omitzero"`
+}
+
+// EndpointSettings defines model for EndpointSettings.
+type EndpointSettings struct {
+	// Audit Whether what a rule denies is let through and only told of, by events of type audit.
+	Audit bool `json:"audit"`
 }
 
 // EndpointState States of pkg/endpoint/regeneration.
@@ -963,6 +975,9 @@ type GetWhyParams struct {
 	Proto *string `form:"proto,omitempty" json:"proto,omitempty"`
 }
 
+// PatchEndpointJSONRequestBody defines body for PatchEndpoint for application/json ContentType.
+type PatchEndpointJSONRequestBody = EndpointSettings
+
 // PutEndpointJSONRequestBody defines body for PutEndpoint for application/json ContentType.
 type PutEndpointJSONRequestBody = EndpointRequest
 
@@ -1067,6 +1082,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /endpoint/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+	PatchEndpointWithBody(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+	PatchEndpoint(ctx context.Context, id EndpointID, body PatchEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutEndpointWithBody Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
 	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
@@ -1263,6 +1292,40 @@ func (c *Client) DeleteEndpoint(ctx context.Context, id EndpointID, reqEditors .
 // Corresponds with GET /endpoint/{id} (the `GetEndpoint` operationId).
 func (c *Client) GetEndpoint(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEndpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+func (c *Client) PatchEndpointWithBody(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchEndpointRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+func (c *Client) PatchEndpoint(ctx context.Context, id EndpointID, body PatchEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchEndpointRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1851,6 +1914,53 @@ func NewGetEndpointRequest(server string, id EndpointID) (*http.Request, error) 
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewPatchEndpointRequest calls the generic PatchEndpoint builder with application/json body
+func NewPatchEndpointRequest(server string, id EndpointID, body PatchEndpointJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPatchEndpointRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewPatchEndpointRequestWithBody constructs an http.Request for the PatchEndpoint method, with any body, and a specified content type
+func NewPatchEndpointRequestWithBody(server string, id EndpointID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/endpoint/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -2935,6 +3045,20 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /endpoint/{id} (the `GetEndpoint` operationId).
 	GetEndpointWithResponse(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*GetEndpointResponse, error)
 
+	// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+	PatchEndpointWithBodyWithResponse(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchEndpointResponse, error)
+
+	// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+	PatchEndpointWithResponse(ctx context.Context, id EndpointID, body PatchEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchEndpointResponse, error)
+
 	// PutEndpointWithBodyWithResponse Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
 	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
 	//
@@ -3333,6 +3457,54 @@ func (r GetEndpointResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PatchEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Endpoint
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PatchEndpointResponse) GetJSON200() *Endpoint {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r PatchEndpointResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PatchEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PatchEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PatchEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PatchEndpointResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4405,6 +4577,32 @@ func (c *ClientWithResponses) GetEndpointWithResponse(ctx context.Context, id En
 	return ParseGetEndpointResponse(rsp)
 }
 
+// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+func (c *ClientWithResponses) PatchEndpointWithBodyWithResponse(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchEndpointResponse, error) {
+	rsp, err := c.PatchEndpointWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchEndpointResponse(rsp)
+}
+
+// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
+func (c *ClientWithResponses) PatchEndpointWithResponse(ctx context.Context, id EndpointID, body PatchEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchEndpointResponse, error) {
+	rsp, err := c.PatchEndpoint(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchEndpointResponse(rsp)
+}
+
 // PutEndpointWithBodyWithResponse Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
 // The same request again (container, interface, namespace, pod UID) returns the same endpoint.
 //
@@ -4847,6 +5045,39 @@ func ParseGetEndpointResponse(rsp *http.Response) (*GetEndpointResponse, error) 
 	}
 
 	response := &GetEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Endpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePatchEndpointResponse parses an HTTP response from a PatchEndpointWithResponse call
+func ParsePatchEndpointResponse(rsp *http.Response) (*PatchEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PatchEndpointResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -5577,6 +5808,9 @@ type ServerInterface interface {
 	// GetEndpoint One endpoint.
 	// (GET /endpoint/{id})
 	GetEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
+	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// (PATCH /endpoint/{id})
+	PatchEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
 	// PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
 	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
 	// (PUT /endpoint/{id})
@@ -5801,6 +6035,32 @@ func (siw *ServerInterfaceWrapper) GetEndpoint(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetEndpoint(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PatchEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) PatchEndpoint(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id EndpointID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PatchEndpoint(w, r, id)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6649,6 +6909,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint", wrapper.ListEndpoints)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/endpoint/{id}", wrapper.DeleteEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint/{id}", wrapper.GetEndpoint)
+	m.HandleFunc(http.MethodPatch+" "+options.BaseURL+"/endpoint/{id}", wrapper.PatchEndpoint)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/endpoint/{id}", wrapper.PutEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint/{id}/log", wrapper.GetEndpointLog)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint/{id}/timeline", wrapper.GetEndpointTimeline)
@@ -6856,6 +7117,46 @@ type GetEndpointdefaultJSONResponse struct {
 }
 
 func (response GetEndpointdefaultJSONResponse) VisitGetEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PatchEndpointRequestObject struct {
+	ID   EndpointID `json:"id"`
+	Body *PatchEndpointJSONRequestBody
+}
+
+type PatchEndpointResponseObject interface {
+	VisitPatchEndpointResponse(w http.ResponseWriter) error
+}
+
+type PatchEndpoint200JSONResponse Endpoint
+
+func (response PatchEndpoint200JSONResponse) VisitPatchEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PatchEndpointdefaultJSONResponse struct {
+	Body       Error
+	StatusCode int
+}
+
+func (response PatchEndpointdefaultJSONResponse) VisitPatchEndpointResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -7743,6 +8044,9 @@ type StrictServerInterface interface {
 	// GetEndpoint One endpoint.
 	// (GET /endpoint/{id})
 	GetEndpoint(ctx context.Context, request GetEndpointRequestObject) (GetEndpointResponseObject, error)
+	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// (PATCH /endpoint/{id})
+	PatchEndpoint(ctx context.Context, request PatchEndpointRequestObject) (PatchEndpointResponseObject, error)
 	// PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
 	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
 	// (PUT /endpoint/{id})
@@ -7969,6 +8273,39 @@ func (sh *strictHandler) GetEndpoint(w http.ResponseWriter, r *http.Request, id 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetEndpointResponseObject); ok {
 		if err := validResponse.VisitGetEndpointResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PatchEndpoint operation middleware
+func (sh *strictHandler) PatchEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID) {
+	var request PatchEndpointRequestObject
+
+	request.ID = id
+
+	var body PatchEndpointJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PatchEndpoint(ctx, request.(PatchEndpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PatchEndpoint")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PatchEndpointResponseObject); ok {
+		if err := validResponse.VisitPatchEndpointResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -47,6 +47,12 @@ func (f *fake) Delete(_ context.Context, ref id.Ref) (bool, []error) {
 	f.deleted = append(f.deleted, ref.String())
 	return ok, f.problems
 }
+func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
+	e, found := f.Endpoint(ref)
+	e.Policy.Audit = s.Audit
+	return e, found, nil
+}
+
 func (f *fake) DeleteContainer(_ context.Context, containerID, ifName string) (int, []error) {
 	f.deleted = append(f.deleted, containerID+"/"+ifName)
 	return 0, f.problems

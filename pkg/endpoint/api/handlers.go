@@ -41,6 +41,8 @@ type writer interface {
 	// the end of ctx. Failures the caller can mend are *v1.Error; an error with a
 	// method Stations() (last, waiting regeneration.Station) tells how far it came.
 	Create(ctx context.Context, r Request) (e gen.Endpoint, created bool, err error)
+	// Change puts settings of an endpoint into force; false where there is none.
+	Change(ctx context.Context, ref id.Ref, s gen.EndpointSettings) (e gen.Endpoint, found bool, err error)
 	// Delete removes one endpoint; false where there is none. Problems are what
 	// could not be removed; the endpoint is gone all the same.
 	Delete(ctx context.Context, ref id.Ref) (found bool, problems []error)
@@ -134,6 +136,21 @@ func (h *Handlers) GetEndpointHealthz(ctx context.Context, r gen.GetEndpointHeal
 		return nil, err
 	}
 	return gen.GetEndpointHealthz200JSONResponse(health), nil
+}
+
+// PatchEndpoint changes settings of an endpoint.
+func (h *Handlers) PatchEndpoint(ctx context.Context, r gen.PatchEndpointRequestObject) (gen.PatchEndpointResponseObject, error) {
+	ctx, cancel := context.WithTimeout(ctx, defaultSync)
+	defer cancel()
+	var failed error
+	e, err := find(r.ID, func(ref id.Ref) (e gen.Endpoint, found bool) {
+		e, found, failed = h.write.Change(ctx, ref, *r.Body)
+		return e, found
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	return gen.PatchEndpoint200JSONResponse(complete(e)), nil
 }
 
 // PutEndpoint creates an endpoint, or returns the one that the same request made.

@@ -30,6 +30,7 @@ type work struct {
 	slot, revision uint32
 	group          string // under which the slot is held
 	degraded       string
+	auditDiffers   bool // from what the kernel has
 	programs       Programs
 
 	undo   []func(context.Context) error // of the steps done so far
@@ -87,10 +88,16 @@ func (w *work) prepare(ctx context.Context) ([]plan.Step, error) {
 			w.prefixes[i] = w.r.cfg.Addresses.PrefixIdentity(a)
 		}
 	}
+	audits, err := w.r.cfg.Words.Audit(w.row.ID)
+	if err != nil {
+		leave(err)
+		return nil, err
+	}
+	w.auditDiffers = audits != w.row.Audit
 	w.slot, w.group, w.revision = w.row.Slot, w.row.SlotGroup, w.row.KernelRevision
 	steps := plan.Build(plan.Input{
 		Level: w.level, Realized: w.row.Realized, Desired: w.row.Desired(),
-		PolicyDiffers:         w.row.Degraded != "" || !maps.Equal(w.row.RealizedPolicy, w.resolved.Entries),
+		PolicyDiffers:         w.auditDiffers || w.row.Degraded != "" || !maps.Equal(w.row.RealizedPolicy, w.resolved.Entries),
 		PrefixIdentityDiffers: w.row.PrefixIdentities != w.prefixes,
 		Redirects:             endpoint.CountRedirects(w.resolved.Entries) + endpoint.CountRedirects(w.row.RealizedPolicy),
 	})
@@ -181,7 +188,13 @@ func (w *work) swap() error {
 		return err
 	}
 	revision := w.r.cfg.Words.NextRevision()
-	if err := w.r.cfg.Words.SetPolicy(w.row.ID, slot, revision); err != nil {
+	if w.auditDiffers {
+		err = w.r.cfg.Words.SetAudit(w.row.ID, w.row.Audit)
+	}
+	if err == nil {
+		err = w.r.cfg.Words.SetPolicy(w.row.ID, slot, revision)
+	}
+	if err != nil {
 		// A change in place is there for the whole group already; the retry
 		// gives this endpoint its revision.
 		w.e.DoubtPolicy()

@@ -38,6 +38,7 @@ type kernel struct {
 	nextSlot uint32
 	revision uint32
 	words    map[uint16][2]uint32
+	audits   map[uint16]bool
 	lxc      map[netip.Addr]lxcmap.Info
 	attached map[uint16]plan.Layout
 	loaded   int
@@ -56,7 +57,7 @@ type slot struct {
 
 func newKernel() *kernel {
 	return &kernel{
-		slots: map[uint32]*slot{}, words: map[uint16][2]uint32{}, lxc: map[netip.Addr]lxcmap.Info{},
+		slots: map[uint32]*slot{}, words: map[uint16][2]uint32{}, audits: map[uint16]bool{}, lxc: map[netip.Addr]lxcmap.Info{},
 		attached: map[uint16]plan.Layout{}, ipcache: map[netip.Addr]identity.NumericIdentity{},
 		prefixes: map[netip.Addr]identity.NumericIdentity{}, linked: map[uint16]bool{}, links: map[int]bool{},
 		known: map[identity.NumericIdentity]bool{}, numbers: map[string]identity.NumericIdentity{},
@@ -234,6 +235,16 @@ func (k *kernel) SetPolicy(id uint16, n, revision uint32) error {
 		k.must(revision > k.words[id][1], "revision does not move on")
 		k.words[id] = [2]uint32{n, revision}
 	}, "word set")
+}
+
+func (k *kernel) SetAudit(id uint16, on bool) error {
+	return k.do(func() { k.audits[id] = on }, "audit set")
+}
+
+func (k *kernel) Audit(id uint16) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.audits[id], nil
 }
 
 func (k *kernel) Policy(id uint16) (uint32, uint32, error) {

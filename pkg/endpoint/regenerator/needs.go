@@ -40,6 +40,8 @@ type policySlots interface {
 type policyWords interface {
 	NextRevision() uint32
 	SetPolicy(id uint16, slot, revision uint32) error
+	SetAudit(id uint16, on bool) error
+	Audit(id uint16) (bool, error)
 	Policy(id uint16) (slot, revision uint32, err error)
 	Clear(id uint16) error
 }

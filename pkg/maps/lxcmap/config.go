@@ -23,6 +23,7 @@ const (
 	MaxEndpoints = 4096
 	mmapable     = 1 << 10 // BPF_F_MMAPABLE
 	configSize   = 24      // sizeof(struct endpoint_config)
+	flagAudit    = 1       // CONFIG_AUDIT
 )
 
 // config is struct endpoint_config.
@@ -134,6 +135,22 @@ func (c *Config) Policy(id uint16) (slot, revision uint32, err error) {
 	return slot, revision, err
 }
 
+// SetAudit says whether what a rule denies the endpoint is let through and only
+// told of. Flows that are open are judged anew by the next SetPolicy.
+func (c *Config) SetAudit(id uint16, on bool) error {
+	flags := uint32(0)
+	if on {
+		flags = flagAudit
+	}
+	return c.with(id, func() { atomic.StoreUint32(c.flagsWord(id), flags) })
+}
+
+// Audit reads what SetAudit said.
+func (c *Config) Audit(id uint16) (on bool, err error) {
+	err = c.with(id, func() { on = atomic.LoadUint32(c.flagsWord(id))&flagAudit != 0 })
+	return on, err
+}
+
 // BumpRevision gives the endpoints one new revision and leaves their slots, so
 // that their live flows are judged again at the next packet. Endpoints that
 // have no policy are left alone.
@@ -156,11 +173,12 @@ func (c *Config) BumpRevision(ids ...uint16) (uint32, error) {
 }
 
 // Clear takes an endpoint's policy away (everything is denied), and forgets its
-// first packet. Call it before an id is used again and when it is freed.
+// flags and its first packet. Call it before an id is used again and when it is freed.
 func (c *Config) Clear(id uint16) error {
 	revision := c.NextRevision()
 	return c.with(id, func() {
 		atomic.StoreUint64(c.policyWord(id), word(0, revision))
+		atomic.StoreUint32(c.flagsWord(id), 0)
 		atomic.StoreUint64(c.firstPacketWord(id), 0)
 	})
 }
@@ -194,6 +212,10 @@ func (c *Config) with(id uint16, fn func()) error {
 // page and an element is a multiple of 8 bytes.
 func (c *Config) policyWord(id uint16) *uint64 {
 	return (*uint64)(unsafe.Pointer(&c.mem[int(id)*configSize]))
+}
+
+func (c *Config) flagsWord(id uint16) *uint32 {
+	return (*uint32)(unsafe.Pointer(&c.mem[int(id)*configSize+16]))
 }
 
 func (c *Config) firstPacketWord(id uint16) *uint64 {
