@@ -172,6 +172,10 @@ func (f *fakeAgent) Create(_ context.Context, r endpointapi.Request) (gen.Endpoi
 	return e, true, nil
 }
 
+func (f *fakeAgent) Change(context.Context, id.Ref, gen.EndpointSettings) (gen.Endpoint, bool, error) {
+	return gen.Endpoint{}, false, nil
+}
+
 func (f *fakeAgent) Delete(context.Context, id.Ref) (bool, []error) {
 	return false, []error{errors.New("not used")}
 }
