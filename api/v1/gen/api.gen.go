@@ -968,7 +968,7 @@ type GetWhyParams struct {
 	// To Pod as namespace/name, endpoint id, or address.
 	To string `form:"to" json:"to"`
 
-	// Port Destination port number or port name of the destination pod.
+	// Port Destination port number or port name of the destination pod; of ICMP a type by number or name, the echo request where absent.
 	Port *string `form:"port,omitempty" json:"port,omitempty"`
 
 	// Proto Protocol, TCP where absent.

@@ -174,7 +174,8 @@ const MaxICMPFields = 40
 type ICMPField struct {
 	// Family is FamilyIPv4 or FamilyIPv6; empty means IPv4.
 	Family string `json:"family,omitempty"`
-	// Type is a number from 0 to 255 or a name of the family's types.
+	// Type is a number from 0 to 255 or a name of the family's types. Errors pass
+	// with the flow that they quote, whatever rules say of their type.
 	Type *intstr.IntOrString `json:"type,omitempty"`
 }
 
