@@ -151,7 +151,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
 	}
-	a.repo.ObservePrefixes(a.ipcache.SetPolicyPrefixes)
+	a.repo.ObservePrefixChanges(a.ipcache.ChangePolicyPrefixes)
 	if err := a.node.Start(ctx); err != nil {
 		return err
 	}
@@ -182,6 +182,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.loop(run, "leases", a.leases.Run)
 	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
 	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.maps.sweepFlows() }))
+	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendPolicies))
 	a.loop(run, "readiness", a.becomeReady)
 	return nil
 }
@@ -236,6 +237,15 @@ func (a *agent) becomeReady(ctx context.Context) error {
 		_, err := a.datapath.Sweep(ctx)
 		return err
 	})(ctx)
+}
+
+// mendPolicies undoes what others did to the policy maps.
+func (a *agent) mendPolicies(context.Context) error {
+	mended, err := a.maps.slots.Repair()
+	if mended > 0 {
+		a.log.Warn("Policy maps were changed from outside the agent and are mended", "lines", mended)
+	}
+	return err
 }
 
 // loop runs fn until the agent stops; its error ends the agent.

@@ -40,6 +40,7 @@ type Config struct {
 	Clang       string
 	RouteTable  int
 	LeaseExpiry time.Duration
+	PolicyCheck time.Duration
 	CTEntries,
 	PolicyEntries,
 	IPCacheEntries,
@@ -85,6 +86,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.DurationVar(&c.LeaseExpiry, "lease-expiry", 10*time.Minute, "how long an address stays leased when its ADD does not finish")
 	fs.Uint32Var(&c.CTEntries, "conntrack-entries", 65536, "connections per address family")
 	fs.Uint32Var(&c.PolicyEntries, "policy-entries", 65536, "entries of one policy map")
+	fs.DurationVar(&c.PolicyCheck, "policy-check", time.Minute, "how often the policy maps are compared with what they should hold, and mended")
 	fs.Uint32Var(&c.IPCacheEntries, "ipcache-entries", 512000, "prefixes in the ipcache map")
 	fs.Uint32Var(&c.EventBytes, "event-buffer", 8<<20, "bytes of the event ring, a power of two")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
@@ -236,6 +238,9 @@ func (c *Config) validate() error {
 	}
 	if c.LeaseExpiry < time.Second {
 		return fmt.Errorf("lease-expiry: %s is shorter than a second", c.LeaseExpiry)
+	}
+	if c.PolicyCheck < 100*time.Millisecond {
+		return fmt.Errorf("policy-check: %s is shorter than 100ms", c.PolicyCheck)
 	}
 	if c.EventBytes < 4096 || c.EventBytes&(c.EventBytes-1) != 0 {
 		return fmt.Errorf("event-buffer: %d is not a power of two of at least 4096", c.EventBytes)

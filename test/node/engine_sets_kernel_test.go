@@ -1,13 +1,18 @@
 package node
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/lab"
@@ -326,5 +331,53 @@ func withdraws(t *testing.T, b *box.Box, what string, from, to lab.Source, chang
 	verdicts(t, b, "without "+what, denied(from, to, http80, "E"))
 	if silent(conn) != nil {
 		t.Errorf("a connection that %s let through goes on", what)
+	}
+}
+
+// Lines that somebody takes out of a policy map or puts into it do not last.
+func TestB54_ThePolicyMapIsMended(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, AgentFlags: []string{"--policy-check=1s"}, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "web", "", "") + box.PodYAML("x", "client", "role=client", "") + box.PodYAML("x", "stranger", "", ""), "web.yaml": webOnly,
+	}})
+	server := b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: []lab.Port{http80}})
+	web, client, stranger := podEnd(server), addPod(b, "x", "client"), addPod(b, "x", "stranger")
+	b.InForce(1)
+	whole := dumped(t, b, server)
+	asItWas := func() bool { return maps.Equal(dumped(t, b, server), whole) }
+	check := func(when string) {
+		t.Helper()
+		verdicts(t, b, when, allowed(client, web, http80), denied(stranger, web, http80, "I"))
+	}
+	check("before")
+	changed := 0
+	for what, change := range map[string]func(m *ebpf.Map, keys [][]byte) error{
+		"all lines are gone": func(m *ebpf.Map, keys [][]byte) (err error) {
+			for _, k := range keys {
+				err = errors.Join(err, m.Delete(k))
+			}
+			return err
+		},
+		"one line is gone": func(m *ebpf.Map, keys [][]byte) error { return m.Delete(keys[0]) },
+		"a line lets everybody in": func(m *ebpf.Map, keys [][]byte) error {
+			anybody, strongest := make([]byte, 12), make([]byte, 16)
+			binary.NativeEndian.PutUint32(anybody, 40) // identity and direction count (policymap)
+			binary.NativeEndian.PutUint64(strongest, 1<<62)
+			return m.Put(anybody, strongest)
+		},
+	} {
+		tamper(t, b, server, func(m *ebpf.Map, keys [][]byte) error {
+			defer func() { changed += len(keys) }()
+			return change(m, keys)
+		})
+		b.Eventually(what+", and it is mended", asItWas)
+		check(what)
+	}
+	if changed < 3*len(whole) {
+		t.Errorf("%d lines were there to be touched", changed)
+	}
+	log, err := os.ReadFile(b.LogFile())
+	if n := strings.Count(string(log), "Policy maps were changed from outside"); err != nil || n < 3 {
+		t.Errorf("the log tells of %d changes, %v", n, err)
 	}
 }

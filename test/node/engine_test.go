@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/lab"
@@ -162,4 +164,31 @@ func revisit(t *testing.T, b *box.Box) {
 		rev, err2 := b.Agent.PolicyRevision(t.Context())
 		return err == nil && err2 == nil && rev.Realized >= rev.Revision
 	})
+}
+
+// tamper opens the policy map of a pod behind the agent's back.
+func tamper(t *testing.T, b *box.Box, pod *lab.AttachedPod, change func(m *ebpf.Map, keys [][]byte) error) {
+	t.Helper()
+	outer, err := ebpf.LoadPinnedMap(bpf.Root{Path: b.Record.BPFRoot}.Map(policymap.Name), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outer.Close()
+	var id ebpf.MapID
+	if err := outer.Lookup(endpointOf(t, b, pod).Policy.Slot, &id); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var keys [][]byte
+	var k, v []byte
+	for all := m.Iterate(); all.Next(&k, &v); {
+		keys = append(keys, slices.Clone(k))
+	}
+	if err := change(m, keys); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -35,6 +35,9 @@
 // that number give their maps back and share one that stays empty. No descriptor of a
 // slot's map is kept: it is opened by its id while it is written or read.
 //
+// Nobody else writes to the maps; Repair, called now and then, mends what was
+// done to them all the same.
+//
 // # After a restart
 //
 // The outer array is recognised by its pin path <root>/maps/weir_policy, a slot
