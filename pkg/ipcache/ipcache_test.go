@@ -109,8 +109,8 @@ func TestPrefixInsideALargerOwnerBelongsToTheOwner(t *testing.T) {
 	require.Equal(t, f.number(t, "cidr:10.1.2.0/24", "reserved:world-ipv4"), f.at("10.1.2.3").Identity)
 }
 
-// B20: an address changes hands and the old owner's events come late.
-func TestLateEventsOfTheOldOwnerChangeNothing(t *testing.T) {
+// An address changes hands and the old owner's events come late.
+func TestB20_LateEventsOfTheOldOwnerChangeNothing(t *testing.T) {
 	p := pfx("10.0.0.1/32")
 	steps := map[string]func(*IPCache){
 		"add A": func(c *IPCache) { c.UpsertMetadata(p, SourceKubernetes, "pod/A", pod("A")) },

@@ -193,3 +193,31 @@ func TestG04_BlockOnlyPeerDoesNotLetTheNamespaceIn(t *testing.T) {
 		}
 	}
 }
+
+// A service's address stands for the pod behind it: rules are about the pod and its
+// own port, and a rule about the service's address is about nobody.
+func TestB08_RulesAreAboutThePodBehindAService(t *testing.T) {
+	const vip, pod, other = "10.96.0.10", "10.0.0.2", "10.0.0.3"
+	cilium := func(element string) string {
+		return "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: c, namespace: x}\nspec: {endpointSelector: {}, egress: [" + element + "]}\n"
+	}
+	kubernetes := func(element string) string { return networkPolicy("x", "policyTypes: [Egress], egress: ["+element+"]") }
+	for _, document := range []string{
+		kubernetes("{to: [{podSelector: {matchLabels: {app: b}}}], ports: [{protocol: UDP, port: 53}]}"),
+		cilium("{toEndpoints: [{matchLabels: {app: b}}], toPorts: [{ports: [{port: '53', protocol: UDP}]}]}"),
+	} {
+		c := in(t, office(), "default", types.ModeDefault, document)
+		require.Equal(t, types.Allow, c.verdict(t, types.Egress, pod, wtypes.ProtoUDP, 53), "without naming the service")
+		require.Equal(t, types.Deny, c.verdict(t, types.Egress, other, wtypes.ProtoUDP, 53))
+	}
+	for _, document := range []string{kubernetes("{ports: [{port: 8080}]}"), cilium("{toPorts: [{ports: [{port: '8080', protocol: TCP}]}]}")} {
+		c := in(t, office(), "default", types.ModeDefault, document) // the service's port is 8080, the pod's 80
+		require.Equal(t, types.Deny, c.verdict(t, types.Egress, pod, wtypes.ProtoTCP, 80), "the service's port is not the pod's")
+		require.Equal(t, types.Allow, c.verdict(t, types.Egress, pod, wtypes.ProtoTCP, 8080))
+	}
+	for _, document := range []string{kubernetes("{to: [{ipBlock: {cidr: " + vip + "/32}}]}"), cilium("{toCIDR: [" + vip + "/32]}")} {
+		c := in(t, office(), "default", types.ModeDefault, document)
+		require.Equal(t, types.Deny, c.verdict(t, types.Egress, pod, wtypes.ProtoTCP, 80), "the service's address opens no pod")
+		require.Equal(t, types.Deny, c.verdict(t, types.Egress, pod, wtypes.ProtoUDP, 53))
+	}
+}

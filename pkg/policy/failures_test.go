@@ -69,8 +69,16 @@ func TestB10_WideDenyBeatsNarrowAllowInAnyOrder(t *testing.T) {
 	deny := types.Rule{Direction: types.Egress, Verdict: types.Deny, Peers: []types.Peer{{CIDR: &types.CIDRPeer{Prefix: prefix("203.0.113.0/24")}}}}
 	allow := types.Rule{Direction: types.Egress, Verdict: types.Allow, Peers: []types.Peer{{CIDR: &types.CIDRPeer{Prefix: prefix("203.0.113.10/32")}}},
 		Ports: []types.Port{{Proto: wtypes.ProtoTCP, Port: 80}}}
-	for _, rules := range [][]types.Rule{{deny, allow}, {allow, deny}} {
-		c := newCluster(office(), []*types.Policy{onePolicy(rules...)}, types.ModeDefault)
+	another := func(r types.Rule) *types.Policy {
+		p := onePolicy(r)
+		p.Resource.Name, p.Rules[0].Ref.Resource.Name = "another", "another"
+		return p
+	}
+	for _, policies := range [][]*types.Policy{
+		{onePolicy(deny, allow)}, {onePolicy(allow, deny)}, // in one policy, and in two that come in either order under either name
+		{onePolicy(deny), another(allow)}, {another(allow), onePolicy(deny)}, {onePolicy(allow), another(deny)}, {another(deny), onePolicy(allow)},
+	} {
+		c := newCluster(office(), policies, types.ModeDefault)
 		require.Equal(t, types.Deny, c.verdict(t, types.Egress, "203.0.113.10", wtypes.ProtoTCP, 80))
 	}
 }
