@@ -39,7 +39,7 @@
 // Start reads the kernel's entries and leaves those that nobody has asked for
 // yet alone, until Prune. Numbers are the same as before (identity/cache), so
 // nothing is written that is already there. Start only after the policies have
-// been read and SetPolicyPrefixes was called.
+// been read and the prefixes of policies were set.
 //
 // # Try it
 //

@@ -210,6 +210,29 @@ func (c *IPCache) SetPolicyPrefixes(want map[netip.Prefix]bool) {
 	}
 }
 
+// ChangePolicyPrefixes is SetPolicyPrefixes for a caller that knows what changed:
+// no prefix is both put and gone.
+func (c *IPCache) ChangePolicyPrefixes(put map[netip.Prefix]bool, gone []netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range gone {
+		p = labels.CanonicalPrefix(p)
+		if pods, ok := c.prefixes.get(p); ok {
+			c.prefixes.remove(p)
+			c.prefixChanged(p, pods, false)
+		}
+	}
+	for p, pods := range put {
+		if p = labels.CanonicalPrefix(p); !p.IsValid() {
+			continue
+		}
+		if old, ok := c.prefixes.get(p); !ok || old != pods {
+			c.prefixes.put(p, pods)
+			c.prefixChanged(p, old, pods)
+		}
+	}
+}
+
 // Lookup resolves an address as the kernel does. Without an entry it is world.
 func (c *IPCache) Lookup(addr netip.Addr) Entry {
 	addr = addr.Unmap().WithZone("")

@@ -40,11 +40,16 @@ type namedDestination struct {
 	uses int
 }
 
-// Count adds a policy (by 1) or takes it back (by -1), and reports whether that
-// may change the prefixes.
-func (n *Names) Count(p *types.Policy, by int) (changed bool) {
+// Count adds a policy (by 1) or takes it back (by -1). It returns the prefixes
+// for which that makes a difference, and whether Apart may be another.
+func (n *Names) Count(p *types.Policy, by int) (touched []netip.Prefix, apart bool) {
 	if n.prefixes == nil {
 		n.prefixes, n.ports = map[netip.Prefix]uses{}, map[string]*namedDestination{}
+	}
+	block := func(p netip.Prefix, pods bool) {
+		if p = labels.CanonicalPrefix(p); p.IsValid() && n.prefix(p, pods, by) {
+			touched = append(touched, p)
+		}
 	}
 	for i := range p.Rules {
 		r := &p.Rules[i]
@@ -52,9 +57,9 @@ func (n *Names) Count(p *types.Policy, by int) (changed bool) {
 			if peer.CIDR == nil {
 				continue
 			}
-			changed = n.prefix(peer.CIDR.Prefix, peer.CIDR.Pods, by) || changed
+			block(peer.CIDR.Prefix, peer.CIDR.Pods)
 			for _, e := range peer.CIDR.Except {
-				changed = n.prefix(e, peer.CIDR.Pods, by) || changed
+				block(e, peer.CIDR.Pods)
 			}
 		}
 		if r.Direction != types.Egress {
@@ -65,17 +70,14 @@ func (n *Names) Count(p *types.Policy, by int) (changed bool) {
 				continue
 			}
 			for _, peer := range peersOf(r) {
-				changed = n.port(peer, types.NamedPort{Name: port.Name, Proto: port.Proto}, by) || changed
+				apart = n.port(peer, types.NamedPort{Name: port.Name, Proto: port.Proto}, by) || apart
 			}
 		}
 	}
-	return changed
+	return touched, apart
 }
 
 func (n *Names) prefix(p netip.Prefix, pods bool, by int) (changed bool) {
-	if p = labels.CanonicalPrefix(p); !p.IsValid() {
-		return false
-	}
 	before := n.prefixes[p]
 	now := uses{before.all + by, before.pods}
 	if pods {
@@ -85,6 +87,13 @@ func (n *Names) prefix(p netip.Prefix, pods bool, by int) (changed bool) {
 		delete(n.prefixes, p)
 	}
 	return (before.all > 0) != (now.all > 0) || (before.pods > 0) != (now.pods > 0)
+}
+
+// Prefix reports whether a prefix is named, and whether a block that matches
+// pods names it.
+func (n *Names) Prefix(p netip.Prefix) (pods, named bool) {
+	u, named := n.prefixes[p]
+	return u.pods > 0, named
 }
 
 func (n *Names) port(peer types.Peer, name types.NamedPort, by int) (changed bool) {

@@ -44,7 +44,7 @@ type Repository struct {
 	names     policy.Names          // of the policies; by changing, as the rest of this block
 	apart     map[netip.Prefix]bool // addresses of pods among those told
 	told      map[netip.Prefix]bool
-	observer  func(map[netip.Prefix]bool)
+	observer  func(put map[netip.Prefix]bool, gone []netip.Prefix)
 	updater   updater
 	unsettled []*announcement
 
@@ -88,10 +88,23 @@ func (r *Repository) Observe(u updater) {
 // ObservePrefixes sets who is told the prefixes that policies name, now and after
 // every change of them; true: used by a block that matches pods.
 func (r *Repository) ObservePrefixes(f func(map[netip.Prefix]bool)) {
+	all := map[netip.Prefix]bool{}
+	r.ObservePrefixChanges(func(put map[netip.Prefix]bool, gone []netip.Prefix) {
+		for _, p := range gone {
+			delete(all, p)
+		}
+		maps.Copy(all, put)
+		f(maps.Clone(all))
+	})
+}
+
+// ObservePrefixChanges is ObservePrefixes for who keeps the prefixes: it is told
+// all of them now, and then what comes, changes and goes.
+func (r *Repository) ObservePrefixChanges(f func(put map[netip.Prefix]bool, gone []netip.Prefix)) {
 	r.changing.Lock()
 	defer r.changing.Unlock()
-	r.observer, r.told = f, nil
-	r.tellPrefixes(true)
+	r.observer, r.told, r.apart = f, nil, nil
+	r.tellPrefixes(slices.Collect(maps.Keys(r.names.Prefixes())), true)
 }
 
 // Revision is the number of the current state, from 1.
@@ -123,16 +136,17 @@ func (r *Repository) ReplaceByResource(resource string, ps []*types.Policy) (rev
 		return revision, nil
 	}
 	r.log.Debug("Policies replaced", "resource", resource, "policies", len(ps), "revision", revision)
-	named := false
-	for _, p := range old {
-		named = r.names.Count(p, -1) || named
+	var touched []netip.Prefix
+	apart := false
+	count := func(ps []*types.Policy, by int) {
+		for _, p := range ps {
+			t, a := r.names.Count(p, by)
+			touched, apart = append(touched, t...), apart || a
+		}
 	}
-	for _, p := range ps {
-		named = r.names.Count(p, 1) || named
-	}
-	if named {
-		r.tellPrefixes(true)
-	}
+	count(old, -1)
+	count(ps, 1)
+	r.tellPrefixes(touched, apart)
 	concerned := append(slices.Clone(old), ps...)
 	r.tell(func(a labels.LabelArray) bool {
 		return slices.ContainsFunc(concerned, func(p *types.Policy) bool { return p.Subject.Matches(a) })
@@ -237,7 +251,7 @@ func (r *Repository) UpdatePods(put map[netip.Addr]policy.Pod, gone []netip.Addr
 func (r *Repository) change(e policy.Events) (wait func(context.Context)) {
 	affected, prefixes, revision := r.apply(e)
 	if prefixes {
-		r.tellPrefixes(false)
+		r.tellPrefixes(nil, true)
 	}
 	if affected == nil {
 		return nil
@@ -272,23 +286,37 @@ func (r *Repository) tell(affected func(labels.LabelArray) bool, revision uint64
 	return r.updater.PolicyChanged(affected, revision)
 }
 
-// tellPrefixes gives the observer the prefixes of the current state, if they are
-// others than it was told last. named says that policies may name others.
-func (r *Repository) tellPrefixes(named bool) {
+// tellPrefixes tells the observer what is to be told of the prefixes touched,
+// and of the addresses of pods to tell apart if those may have changed.
+func (r *Repository) tellPrefixes(touched []netip.Prefix, apart bool) {
 	if r.observer == nil {
 		return
 	}
-	apart := r.names.Apart(r.Index())
-	if !named && maps.Equal(apart, r.apart) {
-		return
+	if apart {
+		old := r.apart
+		r.apart = r.names.Apart(r.Index())
+		touched = slices.AppendSeq(slices.AppendSeq(touched, maps.Keys(old)), maps.Keys(r.apart))
 	}
-	now := r.names.Prefixes()
-	for p := range apart {
-		now[p] = true
+	first := r.told == nil
+	if first {
+		r.told = map[netip.Prefix]bool{}
 	}
-	if r.apart = apart; r.told != nil && maps.Equal(now, r.told) {
-		return
+	put, gone := map[netip.Prefix]bool{}, []netip.Prefix(nil)
+	for _, p := range touched {
+		pods, wanted := r.names.Prefix(p)
+		if r.apart[p] {
+			pods, wanted = true, true
+		}
+		before, was := r.told[p]
+		switch {
+		case wanted && (!was || before != pods):
+			put[p], r.told[p] = pods, pods
+		case was && !wanted:
+			gone = append(gone, p)
+			delete(r.told, p)
+		}
 	}
-	r.told = now
-	r.observer(maps.Clone(now))
+	if len(put)+len(gone) > 0 || first {
+		r.observer(put, gone)
+	}
 }
