@@ -41,7 +41,7 @@ func (l *linter) against() {
 				continue
 			}
 			switch {
-			case f.matched && !f.decided && !unsure[r.Ref.Key()]:
+			case f.matched && !f.decided && !unsure[r.Ref.Key()] && w.asked <= maxAsked:
 				l.shadowed(p, r, f)
 			case len(f.undone) > 0:
 				l.report(p, ExceptIsNoDeny, p.rulePath(r), "deny it with a rule of its own (ingressDeny, egressDeny), or leave it out of the other rule too",
@@ -68,16 +68,18 @@ func subjectKey(sp *policy.SelectorPolicy) string {
 		}
 		fmt.Fprintf(&b, "%d;", len(d.Isolating))
 	}
-	names := make([]string, 0, len(sp.Subject.NamedPorts))
-	for n, number := range sp.Subject.NamedPorts {
-		names = append(names, fmt.Sprintf("%s=%d", n, number))
-	}
-	slices.Sort(names)
-	return b.String() + strings.Join(names, ",")
+	return b.String() + portsText(sp.Subject.NamedPorts)
 }
 
 // watch remembers what became of every rule.
-type watch struct{ rules map[string]*fate }
+type watch struct {
+	rules map[string]*fate
+	asked int
+}
+
+// maxAsked is the most packets asked about. Where there are more, no rule is
+// called shadowed: what decides might be among those not asked.
+const maxAsked = 1_000_000
 
 // fate is what became of a rule, over all subjects and packets asked about.
 type fate struct {
@@ -106,6 +108,9 @@ func (w *watch) subject(c *cluster, sp *policy.SelectorPolicy) {
 		}
 		packets := packetsOf(d, sp.Subject.NamedPorts, c)
 		for _, peer := range peersOf(c, d, dir) {
+			if w.asked += len(packets); w.asked > maxAsked {
+				return
+			}
 			for _, q := range packets {
 				w.note(sp.Matching(c.Index, dir, peer.id, peer.where, q.proto, q.port))
 			}
@@ -230,12 +235,14 @@ func peersOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) []peerI
 		case prefix:
 			kind = "where"
 		}
-		if key := kind + string(marks[id]); !named || kind != "who" {
-			if seen[key] {
-				continue
-			}
-			seen[key] = true
+		key := kind + string(marks[id])
+		if named && kind == "who" {
+			key += c.ports[id]
 		}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
 		switch kind {
 		case "outside":
 			out = append(out, peerIDs{id, id})

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/types"
@@ -13,7 +15,8 @@ import (
 // cluster is the world with every pod at an address.
 type cluster struct {
 	*simulate.Cluster
-	pods []simulate.Pod
+	pods  []simulate.Pod
+	ports map[identity.NumericIdentity]string // the named ports of an identity's pods
 }
 
 // newCluster adds made-up pods to the known ones, if more is given, and gives
@@ -32,7 +35,26 @@ func (l *linter) newCluster(more []simulate.Pod) (*cluster, error) {
 		w.Pods = append(w.Pods, p)
 	}
 	c, err := simulate.New(w, nil)
-	return &cluster{c, w.Pods}, err
+	if err != nil {
+		return nil, err
+	}
+	ports := map[identity.NumericIdentity]string{}
+	for _, p := range w.Pods {
+		if ends, _ := c.Ends(p.Name); len(ends) > 0 {
+			ports[ends[0].Identity] += portsText(p.NamedPorts) + ";"
+		}
+	}
+	return &cluster{c, w.Pods, ports}, nil
+}
+
+// portsText is equal for equal named ports.
+func portsText(ports types.NamedPorts) string {
+	names := make([]string, 0, len(ports))
+	for n, number := range ports {
+		names = append(names, fmt.Sprintf("%s=%d", n, number))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
 }
 
 // madeUpPods returns the witnesses of every selector of the policies. They give

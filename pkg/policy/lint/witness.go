@@ -18,7 +18,7 @@ import (
 const madeUp = "made-up"
 
 // maxWitnesses is the most witnesses of one selector.
-const maxWitnesses = 256
+const maxWitnesses = 64
 
 // choices are values by key that make a difference where a pod has them.
 type choices map[string][]string
