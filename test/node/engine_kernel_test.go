@@ -302,3 +302,83 @@ func TestB19_AnEndedPodOwnsNoAddress(t *testing.T) {
 	soon(t, "the address goes back", func() bool { return passes(b, far, open, http80) })
 	verdicts(t, b, "the other one has ended", cells...)
 }
+
+// A map with room for 1024 lines and 3000 identities: a rule about everybody is one
+// line; where there is no room, what denies goes in first and the endpoint says so;
+// and the map shrinks with the identities.
+func TestB41_AFullPolicyMapStillDeniesAndShrinksAgain(t *testing.T) {
+	env := testutils.Kernel(t)
+	const room, crowd, kept, groups = 1024, 3000, 100, 6
+	files := map[string]string{"pods.yaml": box.PodYAML("x", "web", "", "")}
+	hosts := []lab.Host{outHost("crowd-0", 10), outHost("crowd-1", 11)}
+	for i := range crowd {
+		addr := fmt.Sprintf("10.99.%d.%d", i/250, i%250+1)
+		if i < len(hosts) {
+			addr = hosts[i].Addresses[0].String()
+		}
+		name := fmt.Sprintf("crowd-%d.yaml", (i-kept+250)/250) // the first file has those that stay
+		if i < kept {
+			name = "kept.yaml"
+		}
+		files[name] += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: c%d, namespace: crowd, labels: {n: n%d, group: g%d}}\n"+
+			"spec: {nodeName: elsewhere, containers: [{name: c, image: i}]}\nstatus: {phase: Running, podIP: %s, podIPs: [{ip: %s}]}\n", i, i, i%groups, addr, addr)
+	}
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: hosts, AgentFlags: []string{fmt.Sprintf("--policy-entries=%d", room)}, Files: files})
+	pod := b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: []lab.Port{http80}})
+	web, ends := podEnd(pod), hostEnds(b)
+	one, two := only4(ends["crowd-0"]), only4(ends["crowd-1"])
+	settled := func(what string, degraded bool) {
+		t.Helper()
+		b.Eventually(what, func() bool {
+			c, s := component(t, b, "policy maps")
+			e := endpointOf(t, b, pod)
+			return e.State == gen.EndpointReady && e.Policy.Degraded == degraded && (s.Endpoints.Degraded == 1) == degraded && (c.State == gen.StateFailing) == degraded
+		})
+	}
+	identities := func() (n int) {
+		list, err := b.Agent.Identities(t.Context(), []string{"k8s:io.kubernetes.pod.namespace=crowd"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if n := identities(); n != crowd {
+		t.Fatalf("%d identities, want %d", n, crowd)
+	}
+
+	apply(b, ciliumYAML("everybody", "web", "ingress: [{fromEntities: [all], toPorts: [{ports: [{port: '80', protocol: TCP}]}]}]"))
+	settled("a rule about everybody", false)
+	if n := len(dumped(t, b, pod)); n > 8 {
+		t.Errorf("a rule about everybody has %d lines", n)
+	}
+	verdicts(t, b, "everybody", allowed(one, web, http80), allowed(two, web, http80))
+
+	const peer = "{'k8s:io.kubernetes.pod.namespace': crowd%s}"
+	rules := fmt.Sprintf("ingress: [{fromEndpoints: [{matchLabels: "+peer+"}], toPorts: [{ports: [{port: '80', protocol: TCP}]}]}], ", "") +
+		fmt.Sprintf("ingressDeny: [{fromEndpoints: [{matchLabels: "+peer+"}]}]", ", group: g0")
+	apply(b, ciliumYAML("crowd", "web", rules))
+	settled("the map is full", true)
+	denies, lines := 0, dumped(t, b, pod)
+	for k, e := range lines {
+		if k.Identity != 0 && e.Deny {
+			denies++
+		}
+	}
+	if denies != crowd/groups || len(lines) != room {
+		t.Errorf("of %d lines %d deny, want %d of %d", len(lines), denies, crowd/groups, room)
+	}
+	refused := []cell{{from: one, to: web, port: http80, want: "I", by: gen.RulePolicy}, denied(two, web, http81, "I")}
+	verdicts(t, b, "full", refused...)
+
+	for name := range files {
+		if strings.HasPrefix(name, "crowd-") {
+			b.Remove(name)
+		}
+	}
+	b.Eventually("the others are gone", func() bool { return identities() == kept })
+	settled("there is room again", false)
+	if n := len(dumped(t, b, pod)); n < kept || n > kept+8 {
+		t.Errorf("%d lines are left for %d identities", n, kept)
+	}
+	verdicts(t, b, "room again", append(refused, allowed(two, web, http80))...)
+}
