@@ -211,3 +211,14 @@ func TestTAP(t *testing.T) {
 	passed, failed := report(t).Count()
 	require.Equal(t, []int{1, 4}, []int{passed, failed})
 }
+
+// ICMP means an echo request, which each family numbers its own way.
+func TestICMPIsAnEchoRequestOfItsFamily(t *testing.T) {
+	a := run(t, "from: shop/web, to: ops/web, port: ICMP, verdict: allow")
+	require.Len(t, a.Answers, 2)
+	v4, v6 := a.Answers[0].Explanation, a.Answers[1].Explanation
+	require.Equal(t, wtypes.ProtoICMP, v4.Proto)
+	require.EqualValues(t, 8, v4.Port)
+	require.Equal(t, wtypes.ProtoICMPv6, v6.Proto)
+	require.EqualValues(t, 128, v6.Port)
+}
