@@ -187,10 +187,39 @@ func (b *Box) Try(from lab.Netns, src netip.Addr, dst netip.Addr, port lab.Port)
 	return r[0].Err
 }
 
-// InForce waits until the agent knows that many policies and every endpoint has
-// realized them.
+// noPods is a policy for no pod of any box; see Settle.
+const noPods = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: settle, namespace: of-no-box}
+spec: {podSelector: {}}
+`
+
+// Settle waits until the agent has read all that was written to the folder
+// before, and every endpoint has realized it. A policy that comes and goes
+// through the API makes the agent read the folder, and the answer is the revision
+// that has both.
+func (b *Box) Settle() {
+	b.t.Helper()
+	var revision uint64
+	b.Eventually("the folder is read", func() bool {
+		if _, err := b.Agent.PutPolicy(b.t.Context(), "settle.yaml", []byte(noPods)); err != nil {
+			return false
+		}
+		gone, err := b.Agent.DeletePolicy(b.t.Context(), "NetworkPolicy", "of-no-box", "settle")
+		revision = gone.Revision
+		return err == nil
+	})
+	b.Eventually(fmt.Sprintf("revision %d is realized", revision), func() bool {
+		rev, err := b.Agent.PolicyRevision(b.t.Context())
+		return err == nil && rev.Revision >= revision && rev.Realized >= rev.Revision
+	})
+}
+
+// InForce waits until the folder as it is now is in force: that many policies,
+// realized by every endpoint.
 func (b *Box) InForce(policies int) {
 	b.t.Helper()
+	b.Settle()
 	b.Eventually(fmt.Sprintf("%d policies in force", policies), func() bool {
 		list, err := b.Agent.Policies(b.t.Context())
 		if err != nil || len(list.Policies) != policies {

@@ -6,23 +6,26 @@ import (
 	"slices"
 )
 
-// Sample returns the n cases with one step, of the suites named, whose IDs have
-// the lowest SHA-256: the same ones every time, and no order of the file decides.
+// Lowest returns the n cases whose IDs have the lowest SHA-256: the same ones
+// every time, and no order of the file decides.
+func (s *Set) Lowest(n int) []Case { return lowest(s.Cases, n) }
+
+// Sample is Lowest of the cases with one step of the suites named.
 func (s *Set) Sample(n int, suites ...string) []Case {
-	type hashed struct {
-		sum [sha256.Size]byte
-		c   Case
-	}
-	var all []hashed
+	var some []Case
 	for _, c := range s.Cases {
 		if len(c.Steps) == 1 && slices.Contains(suites, c.Suite) {
-			all = append(all, hashed{sha256.Sum256([]byte(c.ID)), c})
+			some = append(some, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b hashed) int { return bytes.Compare(a.sum[:], b.sum[:]) })
-	out := make([]Case, 0, n)
-	for _, h := range all[:min(n, len(all))] {
-		out = append(out, h.c)
-	}
-	return out
+	return lowest(some, n)
+}
+
+func lowest(cases []Case, n int) []Case {
+	sorted := slices.Clone(cases)
+	slices.SortFunc(sorted, func(a, b Case) int {
+		x, y := sha256.Sum256([]byte(a.ID)), sha256.Sum256([]byte(b.ID))
+		return bytes.Compare(x[:], y[:])
+	})
+	return sorted[:min(n, len(sorted))]
 }

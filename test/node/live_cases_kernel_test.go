@@ -122,7 +122,7 @@ func worldYAML(t *testing.T, data *cases.WorldData) string {
 			ports = append(ports, one)
 		}
 		object("Pod", map[string]any{"name": p.Name, "namespace": p.Namespace, "labels": p.Labels},
-			map[string]any{"containers": []map[string]any{{"name": "c", "image": "i", "ports": ports}}})
+			map[string]any{"serviceAccountName": "default", "containers": []map[string]any{{"name": "c", "image": "i", "ports": ports}}})
 	}
 	return out.String()
 }
