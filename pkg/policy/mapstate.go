@@ -139,8 +139,10 @@ func (b *builder) identities(r *ResolvedRule, v view) {
 	}
 	for _, name := range r.named {
 		for _, peer := range peersOf(&r.Rule) {
-			b.index.eachNamed(peer, name, r.Verdict, func(id identity.NumericIdentity, number uint16) {
-				b.putUnder(id, v, portKey{name.Proto, number, 16}, e)
+			b.index.eachNamed(peer, name, func(id identity.NumericIdentity, number uint16, exact bool) {
+				if e, ok := r.namedEntry(exact); ok {
+					b.putUnder(id, v, portKey{name.Proto, number, 16}, e)
+				}
 			})
 		}
 	}

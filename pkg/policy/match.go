@@ -27,8 +27,8 @@ func (sp *SelectorPolicy) Matching(x *Index, dir types.Direction, id, prefixID i
 	packet := portKey{proto, dport, 16}
 	for i := range d.Rules {
 		r := &d.Rules[i]
-		if k, ok := r.match(x, dir, id, prefixID, packet); ok {
-			out = append(out, Match{Ref: r.Ref, Tier: r.Tier, Entry: r.entry(), Key: k})
+		if k, e, ok := r.match(x, dir, id, prefixID, packet); ok {
+			out = append(out, Match{Ref: r.Ref, Tier: r.Tier, Entry: e, Key: k})
 		}
 	}
 	if n := d.LocalNode; n != nil && id == identity.ReservedHost {
@@ -68,33 +68,34 @@ func decidingFirst(sorted []Match) []Match {
 	return sorted
 }
 
-// match returns the first key of the rule that covers the packet.
-func (r *ResolvedRule) match(x *Index, dir types.Direction, id, prefixID identity.NumericIdentity, packet portKey) (types.Key, bool) {
+// match returns the first line of the rule that covers the packet.
+func (r *ResolvedRule) match(x *Index, dir types.Direction, id, prefixID identity.NumericIdentity, packet portKey) (key types.Key, e types.Entry, found bool) {
 	for _, plane := range []identity.NumericIdentity{0, id, prefixID} {
 		if plane == 0 && !r.anybody() || plane != 0 && !r.selects(x, plane) {
 			continue
 		}
 		for _, p := range r.ports {
 			if p.covers(packet) {
-				return p.key(plane, view{dir: dir}), true
+				return p.key(plane, view{dir: dir}), r.entry(), true
 			}
 		}
 	}
-	var key types.Key
-	found := false
 	for _, name := range r.named {
 		if name.Proto != packet.proto {
 			continue
 		}
 		for _, peer := range peersOf(&r.Rule) {
-			x.eachNamed(peer, name, r.Verdict, func(at identity.NumericIdentity, number uint16) {
-				if number == packet.port && (at == id || at == prefixID) {
-					key, found = packet.key(at, view{dir: dir}), true
+			x.eachNamed(peer, name, func(at identity.NumericIdentity, number uint16, exact bool) {
+				if number != packet.port || at != id && at != prefixID {
+					return
+				}
+				if line, ok := r.namedEntry(exact); ok && (!found || exact && e.Verdict != r.Verdict) {
+					key, e, found = packet.key(at, view{dir: dir}), line, true
 				}
 			})
 		}
 	}
-	return key, found
+	return key, e, found
 }
 
 // selects reports whether one of the rule's peers that are no wildcards selects the identity.

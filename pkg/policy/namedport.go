@@ -143,10 +143,11 @@ func (x *Index) eachPeer(p types.Peer, emit func(identity.NumericIdentity, *port
 }
 
 // eachNamed calls emit with every identity and port number that a named port of
-// the destination stands for, among the pods that the peer selects.
-func (x *Index) eachNamed(p types.Peer, name types.NamedPort, v types.Verdict, emit func(identity.NumericIdentity, uint16)) {
+// the destination stands for, among the pods that the peer selects. One that is
+// not exact also stands for pods that give the name another number or none.
+func (x *Index) eachNamed(p types.Peer, name types.NamedPort, emit func(id identity.NumericIdentity, number uint16, exact bool)) {
 	if p.CIDR != nil {
-		x.eachNamedInBlock(p, name, v, emit)
+		x.eachNamedInBlock(p, name, emit)
 		return
 	}
 	x.eachPeer(p, func(id identity.NumericIdentity, peer *portPeer) {
@@ -155,7 +156,7 @@ func (x *Index) eachNamed(p types.Peer, name types.NamedPort, v types.Verdict, e
 		case len(n.all) == 0:
 			return
 		case n.agreed:
-			emit(id, n.all[0])
+			emit(id, n.all[0], true)
 			return
 		}
 		apart := true
@@ -165,14 +166,14 @@ func (x *Index) eachNamed(p types.Peer, name types.NamedPort, v types.Verdict, e
 				continue
 			}
 			if host, ok := x.hosts.Get(addrKey(a)); ok {
-				emit(host, number)
+				emit(host, number, true)
 			} else {
 				apart = false
 			}
 		}
-		if !apart && v == types.Deny {
+		if !apart {
 			for _, number := range n.all {
-				emit(id, number)
+				emit(id, number, false)
 			}
 		}
 	})
@@ -180,15 +181,12 @@ func (x *Index) eachNamed(p types.Peer, name types.NamedPort, v types.Verdict, e
 
 // eachNamedInBlock is eachNamed for a CIDR peer: the pods inside the block, each
 // through the prefix identity of its own address.
-func (x *Index) eachNamedInBlock(p types.Peer, name types.NamedPort, v types.Verdict, emit func(identity.NumericIdentity, uint16)) {
+func (x *Index) eachNamedInBlock(p types.Peer, name types.NamedPort, emit func(identity.NumericIdentity, uint16, bool)) {
 	var ids []identity.NumericIdentity // of the block, once they are needed
 	x.eachGiver(p.CIDR, name, func(pod podAt) {
 		number := pod.NamedPorts[name]
 		if host, ok := x.hosts.Get(addrKey(pod.addr)); ok {
-			emit(host, number)
-			return
-		}
-		if v != types.Deny {
+			emit(host, number, true)
 			return
 		}
 		if ids == nil {
@@ -196,7 +194,7 @@ func (x *Index) eachNamedInBlock(p types.Peer, name types.NamedPort, v types.Ver
 		}
 		for _, id := range ids {
 			if k := x.get(id); !k.world && k.prefix.Contains(pod.addr) {
-				emit(id, number)
+				emit(id, number, false)
 			}
 		}
 	})

@@ -41,6 +41,17 @@ func (r *ResolvedRule) entry() types.Entry {
 	return e
 }
 
+// namedEntry is the line for a named port. One that is not exact must not open
+// what the rule does not: an allow has none there, and instead of a pass, behind
+// which a weaker rule may allow, it denies.
+func (r *ResolvedRule) namedEntry(exact bool) (e types.Entry, ok bool) {
+	e = r.entry()
+	if !exact && r.Verdict == types.Pass {
+		e.Verdict, e.Next = types.Deny, types.StageAll
+	}
+	return e, exact || r.Verdict != types.Allow
+}
+
 // Default is what happens in a direction where no rule matches.
 type Default struct {
 	Verdict types.Verdict
@@ -234,7 +245,9 @@ func (sp *SelectorPolicy) UnresolvedPorts(x *Index) []UnresolvedPort {
 		for _, n := range r.named {
 			found := false
 			for _, p := range peersOf(&r.Rule) {
-				x.eachNamed(p, n, r.Verdict, func(identity.NumericIdentity, uint16) { found = true })
+				x.eachNamed(p, n, func(_ identity.NumericIdentity, _ uint16, exact bool) {
+					found = found || exact || r.Verdict == types.Deny
+				})
 			}
 			if !found {
 				out = append(out, UnresolvedPort{r.Ref, n})
