@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/lab"
+	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/casefile"
+	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
@@ -54,7 +57,6 @@ type fullWorld struct {
 	inits   *initCounter
 	denials *denialLog
 	sport   uint16
-	again   int // cells that were asked twice
 
 	now      *casefile.World
 	policies map[string]json.RawMessage // of now, by kind, namespace and name
@@ -272,7 +274,7 @@ func (w *fullWorld) realize() {
 		w.attached[p.ID()] = p
 		w.serve(p.ID(), a.Netns, a.Addresses)
 	}
-	w.awaitIdentities()
+	w.awaitState()
 }
 
 // put writes a file that is not yet so.
@@ -284,47 +286,97 @@ func (w *fullWorld) put(name, text string) {
 	}
 }
 
-// awaitIdentities waits until every endpoint has the labels that the world gives
-// its pod, and holds the policies under them.
-func (w *fullWorld) awaitIdentities() {
+// awaitState waits until the agent knows who and where everybody is, as the world
+// has it, and every endpoint holds the policies under that.
+func (w *fullWorld) awaitState() {
 	w.t.Helper()
 	sim, err := w.now.Simulate(nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	var odd string
-	ok := func() bool {
-		list, err := w.Agent.Endpoints(w.t.Context(), nil, nil)
-		if err != nil || len(list) != len(w.now.Pods) {
-			odd = fmt.Sprintf("%d endpoints, %v", len(list), err)
-			return false
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		err := errors.Join(w.checkEndpoints(sim), w.checkPlaces(sim))
+		if err == nil {
+			var rev gen.PolicyRevision
+			if rev, err = w.Agent.PolicyRevision(w.t.Context()); err == nil && rev.Realized >= rev.Revision {
+				return
+			}
+			err = fmt.Errorf("revisions %+v: %w", rev, err)
 		}
-		for _, e := range list {
-			ends, _ := sim.Ends(e.Pod.Namespace + "/" + e.Pod.Name)
-			if len(ends) != 1 {
-				odd = fmt.Sprintf("endpoint of %+v", e.Pod)
-				return false
-			}
-			var want []string
-			for _, l := range ends[0].Labels {
-				want = append(want, l.String())
-			}
-			slices.Sort(want)
-			got := slices.Sorted(slices.Values(e.Identity.Labels))
-			if e.State != gen.EndpointReady || !slices.Equal(got, want) {
-				odd = fmt.Sprintf("endpoint of %+v is %s with %v, want %v", e.Pod, e.State, got, want)
-				return false
-			}
-		}
-		rev, err := w.Agent.PolicyRevision(w.t.Context())
-		odd = fmt.Sprintf("revisions %+v, %v", rev, err)
-		return err == nil && rev.Realized >= rev.Revision
-	}
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatal(odd)
+			w.t.Fatal(err)
 		}
 	}
+}
+
+// checkEndpoints compares the endpoints with the pods.
+func (w *fullWorld) checkEndpoints(sim *simulate.Cluster) error {
+	list, err := w.Agent.Endpoints(w.t.Context(), nil, nil)
+	if err != nil || len(list) != len(w.now.Pods) {
+		return fmt.Errorf("%d endpoints for %d pods: %w", len(list), len(w.now.Pods), err)
+	}
+	for _, e := range list {
+		ends, _ := sim.Ends(e.Pod.Namespace + "/" + e.Pod.Name)
+		if len(ends) != 1 {
+			return fmt.Errorf("an endpoint of %+v", e.Pod)
+		}
+		var want []string
+		for _, l := range ends[0].Labels {
+			want = append(want, l.String())
+		}
+		slices.Sort(want)
+		if got := slices.Sorted(slices.Values(e.Identity.Labels)); e.State != gen.EndpointReady || !slices.Equal(got, want) {
+			return fmt.Errorf("the endpoint of %+v is %s with %v, want %v", e.Pod, e.State, got, want)
+		}
+	}
+	return nil
+}
+
+// checkPlaces compares what prefixes and addresses resolve to with what the
+// policies name.
+func (w *fullWorld) checkPlaces(sim *simulate.Cluster) error {
+	identities, err := w.Agent.Identities(w.t.Context(), nil)
+	if err != nil {
+		return err
+	}
+	labelsOf := map[uint32][]string{}
+	for _, id := range identities {
+		labelsOf[id.ID] = id.Labels
+	}
+	list, err := w.Agent.IPs(w.t.Context(), gen.ListIPsParams{})
+	if err != nil {
+		return err
+	}
+	entries := map[netip.Prefix]gen.IPEntry{}
+	for _, e := range list {
+		p, err := netip.ParsePrefix(e.Prefix)
+		if err != nil {
+			return err
+		}
+		entries[p] = e
+	}
+	for p := range sim.Prefixes {
+		if _, known := entries[p]; !known {
+			return fmt.Errorf("prefix %s of a policy is not known", p)
+		}
+	}
+	for _, name := range sim.Names() {
+		ends, _ := sim.Ends(name)
+		if strings.HasPrefix(name, "ent/") || strings.HasPrefix(name, "ext/") {
+			continue
+		}
+		var best netip.Prefix
+		for p, pods := range sim.Prefixes {
+			if pods && p.Contains(ends[0].Addr) && (!best.IsValid() || p.Bits() > best.Bits()) {
+				best = p
+			}
+		}
+		e := entries[netip.PrefixFrom(ends[0].Addr, ends[0].Addr.BitLen())]
+		if !best.IsValid() && e.PrefixIdentity != 0 || best.IsValid() && !slices.Contains(labelsOf[e.PrefixIdentity], labels.CIDRLabel(best).String()) {
+			return fmt.Errorf("%s is in %s, the agent says %v: %+v", name, best, labelsOf[e.PrefixIdentity], e)
+		}
+	}
+	return nil
 }
 
 // play runs a case and compares every cell of every step.
@@ -336,14 +388,8 @@ func (w *fullWorld) play(c cases.Case) (asked int, wrong []string) {
 		}
 		list := step.Cells(w.data.Probes)
 		asked += len(list)
-		bad := w.ask(list)
-		if len(bad) > 0 { // nothing says when a prefix of a policy is known everywhere
-			w.again += len(bad)
-			time.Sleep(500 * time.Millisecond)
-			bad = w.ask(cellsOf(bad))
-		}
-		for _, b := range bad {
-			wrong = append(wrong, fmt.Sprintf("step %d %s", i, b.text))
+		for _, bad := range w.ask(list) {
+			wrong = append(wrong, fmt.Sprintf("step %d %s", i, bad))
 		}
 	}
 	w.now, w.policies = casefile.NewWorld(w.data, "default"), map[string]json.RawMessage{}
@@ -353,21 +399,8 @@ func (w *fullWorld) play(c cases.Case) (asked int, wrong []string) {
 	return asked, wrong
 }
 
-// wrongCell is a cell that is not as wanted.
-type wrongCell struct {
-	cases.Cell
-	text string
-}
-
-func cellsOf(wrong []wrongCell) (out []cases.Cell) {
-	for _, x := range wrong {
-		out = append(out, x.Cell)
-	}
-	return out
-}
-
 // ask sends a connection for every cell.
-func (w *fullWorld) ask(list []cases.Cell) (wrong []wrongCell) {
+func (w *fullWorld) ask(list []cases.Cell) (wrong []string) {
 	w.t.Helper()
 	w.sport++
 	sent := make([]*exchange, len(list))
@@ -384,7 +417,7 @@ func (w *fullWorld) ask(list []cases.Cell) (wrong []wrongCell) {
 			arrived = w.inits.of(sent[i].flow)
 		}
 		if got != cell.Want || cell.Want != cases.Allowed && arrived > 0 {
-			wrong = append(wrong, wrongCell{cell, fmt.Sprintf("%s: want %c, got %c; %d INITs came to the receiver", cell, cell.Want, got, arrived)})
+			wrong = append(wrong, fmt.Sprintf("%s: want %c, got %c; %d INITs came to the receiver", cell, cell.Want, got, arrived))
 		}
 	}
 	return wrong
