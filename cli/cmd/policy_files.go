@@ -136,12 +136,8 @@ func lintWorld(s *filesource.Snapshot) lint.World {
 		w.Namespaces = append(w.Namespaces, lint.Namespace{Name: n.Name, Labels: n.Labels})
 	}
 	slices.SortFunc(w.Namespaces, func(a, b lint.Namespace) int { return slices.Compare([]string{a.Name}, []string{b.Name}) })
-	for _, n := range s.Nodes {
-		reserved := labels.NameRemoteNode
-		if n.Local {
-			reserved = labels.NameHost
-		}
-		w.Nodes = append(w.Nodes, simulate.Host{Name: "node " + n.Name, Addrs: n.Addresses, Labels: labels.NewLabelArray(labels.Reserved(reserved))})
+	for _, h := range s.Hosts() {
+		w.Nodes = append(w.Nodes, simulate.Host{Name: "node " + h.Name, Addrs: h.Addrs, Labels: h.Labels})
 	}
 	return w
 }

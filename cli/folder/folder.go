@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/weirnet/weir/pkg/filesource"
-	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/testfile"
@@ -146,13 +145,11 @@ func sketch(snap *filesource.Snapshot, cluster string) simulate.Sketch {
 		}
 		s.Pods = append(s.Pods, pod)
 	}
-	for _, name := range slices.Sorted(maps.Keys(snap.Nodes)) {
-		n := snap.Nodes[name]
-		reserved := labels.NameRemoteNode
-		if n.Local {
-			reserved, name = labels.NameHost, simulate.NodeName
+	for _, h := range snap.Hosts() {
+		if h.Local {
+			h.Name = simulate.NodeName
 		}
-		s.Hosts = append(s.Hosts, simulate.SketchedHost{Host: simulate.Host{Name: name, Addrs: n.Addresses, Labels: labels.NewLabelArray(labels.Reserved(reserved))}})
+		s.Hosts = append(s.Hosts, simulate.SketchedHost{Host: simulate.Host{Name: h.Name, Addrs: h.Addrs, Labels: h.Labels}})
 	}
 	for _, id := range slices.Sorted(maps.Keys(snap.Policies)) {
 		s.Policies = append(s.Policies, snap.Policies[id]...)

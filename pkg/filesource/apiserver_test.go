@@ -1,6 +1,7 @@
 package filesource
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,5 +50,29 @@ func TestEndpointsOfKubernetesAreTheAPIServer(t *testing.T) {
 	scan(t, s)
 	if got := servers(tables); got != nil {
 		t.Fatalf("the API server stays at %v", got)
+	}
+}
+
+// An address is one host's: the API server takes it from another node, not from
+// this one.
+func TestHostsAreNodesAndTheAPIServer(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "all.yaml", nodes+"---\n"+strings.NewReplacer("namespace: shop", "namespace: default", "service-name: pay", "service-name: kubernetes",
+		"203.0.113.10", "192.0.2.1", "203.0.113.11", "192.0.2.2").Replace(slice))
+	snap, problems, err := Load([]string{dir}, Options{NodeName: "n1"})
+	if err != nil || len(problems) > 0 {
+		t.Fatal(err, problems)
+	}
+	var got []string
+	for _, h := range snap.Hosts() {
+		got = append(got, fmt.Sprint(h.Name, h.Local, h.Addrs, h.Labels))
+	}
+	want := []string{
+		"n1true [192.0.2.1] reserved:host",
+		"n2false [fd00:1::2] reserved:remote-node",
+		"kube-apiserverfalse [192.0.2.2] reserved:kube-apiserver, reserved:remote-node",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Fatalf("hosts\n%s", strings.Join(got, "\n"))
 	}
 }
