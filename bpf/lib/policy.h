@@ -76,6 +76,7 @@ OUT_OF_LINE int judge_direction(struct packet *p, __u64 word, __u32 endpoint, __
 		entry = strongest_entry(map, &key, identity, prefix_identity);
 		if (!entry)
 			return DROP_POLICY;
+		__sync_fetch_and_add(&entry->judged, 1);
 		if (entry->pass) {
 			stage = entry->pass;
 			continue;

@@ -60,6 +60,7 @@ struct policy_entry {
 	__be16 proxy_port;
 	__u8 deny;       /* also of a line that passes */
 	__u8 pass;       /* not 0: the stage that decides instead */
+	__u64 judged;    /* packets that this line decided or passed on; written by the program */
 };
 
 /* weir_ipcache: LPM_TRIE. prefixlen = 32 + bits of the address that count. */

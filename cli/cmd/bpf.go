@@ -67,6 +67,7 @@ type policyLine struct {
 	Precedence uint32 `json:"precedence"`
 	Rule       uint32 `json:"rule"`
 	RuleText   string `json:"ruleText,omitempty"`
+	Judged     uint64 `json:"judged"` // packets that the line decided or passed on
 }
 
 func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
@@ -108,7 +109,7 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 			verdict = "deny"
 		}
 		lines = append(lines, policyLine{policytypes.Direction(k.Direction).String(), k.Stage, k.Identity, types.Proto(k.Protocol).String(), k.Port, k.PortBits,
-			verdict, uint32(v.Order >> 32), v.Rule, texts[v.Rule]})
+			verdict, uint32(v.Order >> 32), v.Rule, texts[v.Rule], v.Judged})
 	}
 	slices.SortFunc(lines, func(x, y policyLine) int {
 		return cmp.Or(cmp.Compare(x.Direction, y.Direction), cmp.Compare(x.Stage, y.Stage), cmp.Compare(x.Identity, y.Identity), cmp.Compare(x.Proto, y.Proto), cmp.Compare(x.Port, y.Port), cmp.Compare(x.PortBits, y.PortBits))
@@ -126,9 +127,9 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 			if l.PortBits > 0 && l.PortBits < 16 {
 				port += fmt.Sprintf("-%d", l.Port|uint16(0xFFFF>>l.PortBits))
 			}
-			cells = append(cells, []string{l.Direction, fmt.Sprint(l.Stage), peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence), fmt.Sprint(l.Rule), or(l.RuleText)})
+			cells = append(cells, []string{l.Direction, fmt.Sprint(l.Stage), peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence), fmt.Sprint(l.Judged), fmt.Sprint(l.Rule), or(l.RuleText)})
 		}
-		return a.rows("DIRECTION STAGE IDENTITY PROTO PORT VERDICT PRECEDENCE NUMBER RULE", cells)
+		return a.rows("DIRECTION STAGE IDENTITY PROTO PORT VERDICT PRECEDENCE JUDGED NUMBER RULE", cells)
 	})
 }
 

@@ -196,6 +196,11 @@ func (n *Node) SetPolicy(e *Endpoint, p *Policy, group string, state policy.MapS
 	return nil
 }
 
+// Dump reads the lines that an endpoint is held to from the kernel.
+func (n *Node) Dump(p *Policy) (map[policymap.Key]policymap.Entry, error) {
+	return n.slots.Dump(p.Slot)
+}
+
 // ClearPolicy takes an endpoint's policy away.
 func (n *Node) ClearPolicy(e *Endpoint, p *Policy, group string) error {
 	if err := n.Config.Clear(e.Layout.ID); err != nil {

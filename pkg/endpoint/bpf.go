@@ -14,12 +14,13 @@ import (
 func KernelEntries(state map[policytypes.Key]policytypes.Entry) map[policymap.Key]policymap.Entry {
 	out := make(map[policymap.Key]policymap.Entry, len(state))
 	for k, e := range state {
-		out[kernelKey(k)] = kernelEntry(e)
+		out[KernelKey(k)] = kernelEntry(e)
 	}
 	return out
 }
 
-func kernelKey(k policytypes.Key) policymap.Key {
+// KernelKey is a map state's key as a key of a policy map.
+func KernelKey(k policytypes.Key) policymap.Key {
 	return policymap.Key{
 		Identity: uint32(k.Identity), Direction: uint8(k.Direction), Stage: uint8(k.Stage),
 		Protocol: uint8(k.Proto), Port: k.Port, PortBits: k.PortBits,

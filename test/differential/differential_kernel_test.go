@@ -14,7 +14,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/pkg/drop"
+	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/maps/policymap"
 	"github.com/weirnet/weir/pkg/monitor"
 	"github.com/weirnet/weir/pkg/policy/oracle"
 	"github.com/weirnet/weir/pkg/policy/types"
@@ -136,6 +138,14 @@ type run struct {
 	count   count
 	found   int
 	sport   uint16
+	judged  map[line]uint64 // packets since the last take
+	before  map[line]uint64 // what the lines had counted then
+}
+
+// line is a line of a policy map in the kernel.
+type line struct {
+	slot uint32
+	policymap.Key
 }
 
 // flow is a connection that was allowed.
@@ -152,6 +162,7 @@ type want struct {
 	verdict types.Verdict
 	ref     types.RuleRef
 	rule    types.RuleID
+	line    line // that decides
 }
 
 // reason is that of the event.
@@ -194,14 +205,64 @@ func (r *run) world(number uint64) error {
 	if err := r.open(w, opensAfter, open, used); err != nil {
 		return err
 	}
+	if err := r.compareCounters(w); err != nil {
+		return err
+	}
 	return r.node.retire(w)
 }
 
 func (r *run) take(w *world, changed func(*pod) bool) error {
+	if err := r.compareCounters(w); err != nil {
+		return err
+	}
 	if err := w.resolve(&r.rules); err != nil {
 		return err
 	}
-	return r.node.apply(w, changed)
+	if err := r.node.apply(w, changed); err != nil {
+		return err
+	}
+	var err error
+	r.judged = map[line]uint64{}
+	r.before, err = r.counters(w)
+	return err
+}
+
+// counters reads how many packets each line of the pods' policies has judged.
+func (r *run) counters(w *world) (map[line]uint64, error) {
+	out := map[line]uint64{}
+	for _, p := range w.pods {
+		if p.at == nil || p.kernel.Slot == 0 {
+			continue
+		}
+		lines, err := r.node.Dump(&p.kernel)
+		if err != nil {
+			return nil, err
+		}
+		for k, e := range lines {
+			out[line{p.kernel.Slot, k}] = e.Judged
+		}
+	}
+	return out, nil
+}
+
+// compareCounters compares what the lines counted since the last take with what
+// they were to judge. Lines that pass are left out: what they passed on counts
+// where it was decided.
+func (r *run) compareCounters(w *world) error {
+	if len(r.judged) == 0 {
+		return nil
+	}
+	now, err := r.counters(w)
+	if err != nil {
+		return err
+	}
+	for k, n := range r.judged {
+		if got := now[k] - r.before[k]; got != n {
+			r.disagree(w, conn{src: &end{}, dst: &end{}}, "line %+v counted %d packets, want %d", k, got, n)
+		}
+	}
+	r.judged = nil
+	return nil
 }
 
 // wants asks the oracle about both ends, and compares the map states with it.
@@ -226,6 +287,8 @@ func (r *run) wants(w *world, c conn) []want {
 		if d := p.state.Decide(at.dir, at.peer.id, at.peer.where, c.proto, port); d.Verdict != x.verdict || d.Rule != x.rule {
 			r.disagree(w, c, "%s: the map state says %s by %s (line %s), the oracle %s by %s",
 				at.dir, d.Verdict, r.rules.text(d.Rule), d.Key, x.verdict, r.rules.text(x.rule))
+		} else {
+			x.line = line{p.kernel.Slot, pkgendpoint.KernelKey(d.Key)}
 		}
 		out = append(out, x)
 	}
@@ -255,6 +318,7 @@ func (r *run) open(w *world, n int, open map[flowKey]*flow, used map[flowKey]boo
 				denied = i
 			}
 			r.count.add(x, c.v4())
+			r.judged[x.line]++
 		}
 		for i, x := range wants {
 			told = append(told, tell(c, x, i == denied))
@@ -289,6 +353,7 @@ func (r *run) answer(w *world, open map[flowKey]*flow) error {
 				continue // not asked
 			}
 			r.count.add(x, f.v4())
+			r.judged[x.line]++
 			r.count.again++
 			if x.rule != f.rules[x.dir] {
 				r.count.changed++

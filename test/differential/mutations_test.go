@@ -151,4 +151,9 @@ var mutations = []mutation{
 		"outer.Bits() <= inner.Bits()", "outer.Bits() < inner.Bits()",
 		"a block does not match the prefix identity of the same prefix",
 	},
+	{
+		"counter", "bpf/lib/policy.h",
+		"__sync_fetch_and_add(&entry->judged, 1);", "__sync_fetch_and_add(&entry->judged, 2);",
+		"a packet counts twice",
+	},
 }

@@ -360,7 +360,7 @@ func TestB54_ThePolicyMapIsMended(t *testing.T) {
 		},
 		"one line is gone": func(m *ebpf.Map, keys [][]byte) error { return m.Delete(keys[0]) },
 		"a line lets everybody in": func(m *ebpf.Map, keys [][]byte) error {
-			anybody, strongest := make([]byte, 12), make([]byte, 16)
+			anybody, strongest := make([]byte, 12), make([]byte, 24)
 			binary.NativeEndian.PutUint32(anybody, 40) // identity and direction count (policymap)
 			binary.NativeEndian.PutUint64(strongest, 1<<62)
 			return m.Put(anybody, strongest)

@@ -34,7 +34,7 @@ type array interface {
 
 func innerSpec() *ebpf.MapSpec {
 	return &ebpf.MapSpec{
-		Name: "weir_policy_in", Type: ebpf.LPMTrie, KeySize: 12, ValueSize: 16, MaxEntries: MaxEntries, Flags: noPrealloc,
+		Name: "weir_policy_in", Type: ebpf.LPMTrie, KeySize: 12, ValueSize: 24, MaxEntries: MaxEntries, Flags: noPrealloc,
 	}
 }
 

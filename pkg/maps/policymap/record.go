@@ -37,7 +37,8 @@ type Entry struct {
 	Rule      uint32
 	ProxyPort uint16 // host byte order; 0: no redirect
 	Deny      bool
-	Pass      uint8 // not 0: the stage that decides instead; Deny is set too, for programs that know no stages
+	Pass      uint8  // not 0: the stage that decides instead; Deny is set too, for programs that know no stages
+	Judged    uint64 // packets that the line decided or passed on; read only
 }
 
 // key is struct policy_key.
@@ -54,6 +55,13 @@ type entry struct {
 	Rule       uint32
 	ProxyPort  [2]byte // big endian
 	Deny, Pass uint8
+	Judged     uint64 // no part of the contents
+}
+
+// says reports whether two entries mean the same.
+func (e entry) says(o entry) bool {
+	e.Judged, o.Judged = 0, 0
+	return e == o
 }
 
 // record is a line as the kernel holds it.
@@ -105,7 +113,7 @@ func (r record) decode() (Key, Entry) {
 	}
 	return k, Entry{
 		Order: r.entry.Order, Rule: r.entry.Rule,
-		ProxyPort: binary.BigEndian.Uint16(r.entry.ProxyPort[:]), Deny: r.entry.Deny != 0, Pass: r.entry.Pass,
+		ProxyPort: binary.BigEndian.Uint16(r.entry.ProxyPort[:]), Deny: r.entry.Deny != 0, Pass: r.entry.Pass, Judged: r.entry.Judged,
 	}
 }
 
@@ -164,7 +172,7 @@ func difference(old, want []record) delta {
 		case c > 0:
 			d.adds, want = append(d.adds, want[0]), want[1:]
 		default:
-			if old[0].entry != want[0].entry {
+			if !old[0].entry.says(want[0].entry) {
 				d.changes++
 			}
 			old, want = old[1:], want[1:]

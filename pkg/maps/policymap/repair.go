@@ -67,7 +67,7 @@ func (s *Slots) repair(number uint32) (mended int, err error) {
 // compareKeys.
 func changed(have, want []record) (out []record) {
 	for _, r := range want {
-		if i, found := slices.BinarySearchFunc(have, r, compareKeys); found && have[i].entry != r.entry {
+		if i, found := slices.BinarySearchFunc(have, r, compareKeys); found && !have[i].entry.says(r.entry) {
 			out = append(out, r)
 		}
 	}
