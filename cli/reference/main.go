@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/weirnet/weir/cli/cmd"
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 func main() {
@@ -27,11 +28,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	tmp := args[0] + ".new"
-	if err := os.WriteFile(tmp, page, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, args[0])
+	return atomicfile.Write(args[0], page, 0o644)
 }
 
 // Page makes the text of docs/cli.md.

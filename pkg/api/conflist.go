@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // ConflistName is the file that the container runtime finds. Its presence makes
@@ -60,24 +62,8 @@ func (c Conflist) Write() error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("make the folder of CNI configurations: %w", err)
 	}
-	// The name must not end like a configuration, or a runtime could read it half written.
-	f, err := os.CreateTemp(c.Dir, ".weir-conflist-*.tmp")
-	if err != nil {
-		return fmt.Errorf("write the CNI configuration: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Chmod(0o600)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), c.Path())
-	}
-	if err != nil {
+	// The temporary name does not end like a configuration, so no runtime reads it half written.
+	if err := atomicfile.WriteSync(c.Path(), text, 0o600); err != nil {
 		return fmt.Errorf("write the CNI configuration %s: %w", c.Path(), err)
 	}
 	return nil

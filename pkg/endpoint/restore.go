@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 	"github.com/weirnet/weir/pkg/identity"
@@ -28,7 +29,7 @@ const RecordVersion = 1
 
 const (
 	recordName = "endpoint.json"
-	recordTemp = ".endpoint.json.tmp"
+	recordTemp = recordName + atomicfile.TempSuffix
 )
 
 // Record is what of an endpoint outlives the agent: <state>/endpoints/<id>/endpoint.json.
@@ -146,22 +147,10 @@ func writeRecord(stateDir string, rec Record) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("writing the record of endpoint %d: %w; check the state directory", rec.ID, err)
 	}
-	if err := replaceFile(dir, recordTemp, recordName, b); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, recordName), b, 0o640); err != nil {
 		return fmt.Errorf("writing the record of endpoint %d: %w; check the state directory", rec.ID, err)
 	}
 	return nil
-}
-
-func replaceFile(dir, temp, name string, b []byte) error {
-	tmp := filepath.Join(dir, temp)
-	err := os.WriteFile(tmp, b, 0o640)
-	if err == nil {
-		err = os.Rename(tmp, filepath.Join(dir, name))
-	}
-	if err != nil {
-		os.Remove(tmp)
-	}
-	return err
 }
 
 // marshalRecord writes the known fields over the unknown ones.

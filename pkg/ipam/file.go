@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // FileName is the name of the leases inside Config.StateDir.
@@ -26,6 +28,9 @@ type file struct {
 	extra map[string]json.RawMessage // members that this version does not know
 	write func(path string, data []byte) error
 }
+
+// replace writes the file; see doc.go for why it does not sync.
+func replace(path string, data []byte) error { return atomicfile.Write(path, data, 0o600) }
 
 type leaseRecord struct {
 	ID      string     `json:"id"`
@@ -181,21 +186,4 @@ func (m *IPAM) adopt(r leaseRecord) {
 	}
 	m.gateways(l)
 	m.insert(l)
-}
-
-// replaceFile writes to a temporary name and renames, so that readers and a
-// killed agent leave the old or the new file, whole.
-func replaceFile(path string, data []byte) error {
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(tmp)))
-	}
-	return os.Rename(tmp, path)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -141,7 +141,7 @@ func New(cfg Config) (*IPAM, error) {
 	if cfg.StateDir == "" {
 		return m, nil
 	}
-	m.file = &file{path: filepath.Join(cfg.StateDir, FileName), write: replaceFile}
+	m.file = &file{path: filepath.Join(cfg.StateDir, FileName), write: replace}
 	return m, m.load()
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/types"
 )
 
@@ -149,15 +150,11 @@ func (l *Lab) podKeys() []string {
 	return keys
 }
 
-// save writes lab.json by a temporary file and a rename.
+// save writes lab.json.
 func (l *Lab) save() error {
 	text, err := json.MarshalIndent(l.Record, "", "  ")
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(l.dir, "lab.json.tmp")
-	if err := os.WriteFile(tmp, append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(l.dir, "lab.json"))
+	return atomicfile.Write(filepath.Join(l.dir, "lab.json"), append(text, '\n'), 0o644)
 }

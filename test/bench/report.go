@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // line is one figure of the report.
@@ -94,10 +96,7 @@ func (r *report) save(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".tmp", append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return atomicfile.Write(path, append(text, '\n'), 0o644)
 }
 
 // quantile of values, q from 0 (least) to 1 (most); 0 where there are none.

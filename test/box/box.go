@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/client"
 	"github.com/weirnet/weir/pkg/lab"
 )
@@ -111,11 +112,7 @@ func WaitReady(socket string) error { return client.WaitReady(context.Background
 func (b *Box) Write(name, text string) {
 	b.t.Helper()
 	path := filepath.Join(b.Source, name)
-	err := os.WriteFile(path+".tmp", []byte(text), 0o644)
-	if err == nil {
-		err = os.Rename(path+".tmp", path)
-	}
-	if err != nil {
+	if err := atomicfile.Write(path, []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }

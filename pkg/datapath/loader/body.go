@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 const (
@@ -260,7 +262,7 @@ func (l *Loader) writeRecord(r shapeRecord) error {
 	if err := os.MkdirAll(l.shapeState(r.Hash), 0o750); err != nil {
 		return err
 	}
-	return writeFile(l.recordFile(r.Hash), append(data, '\n'))
+	return atomicfile.Write(l.recordFile(r.Hash), append(data, '\n'), 0o640)
 }
 
 // removePins removes a directory of pins; one that is not there is fine.

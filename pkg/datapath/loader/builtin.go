@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // Build is the input of BuildObjects.
@@ -75,5 +77,5 @@ func buildObject(ctx context.Context, cache *objectCache, shape Shape, hash, fil
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("make the directory of built-in objects: %w", err)
 	}
-	return writeFile(file, data)
+	return atomicfile.Write(file, data, 0o640)
 }

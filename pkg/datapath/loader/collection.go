@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // RefusedError says that the verifier refused a program.
@@ -135,14 +137,5 @@ func writeLog(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
-	return writeFile(path, []byte(text))
-}
-
-// writeFile replaces a file at once.
-func writeFile(path string, data []byte) error {
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return atomicfile.Write(path, []byte(text), 0o640)
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 const (
@@ -155,11 +157,7 @@ func writeRecord(file string, r record) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return err
 	}
-	tmp := file + ".tmp"
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o640); err != nil {
-		return err
-	}
-	return os.Rename(tmp, file)
+	return atomicfile.Write(file, append(data, '\n'), 0o640)
 }
 
 // Set gives settings their values without a record, for those of a veth.

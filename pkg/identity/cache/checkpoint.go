@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 )
@@ -34,8 +35,12 @@ type checkpoint struct {
 	write   func(path string, data []byte) error
 }
 
+// replace writes the file. The agent's lock on the state directory rules out a
+// second writer.
+func replace(path string, data []byte) error { return atomicfile.WriteSync(path, data, 0o600) }
+
 func newCheckpoint(path string, log *slog.Logger) *checkpoint {
-	f := &checkpoint{path: path, log: log, turn: make(chan struct{}, 1), write: replaceFile}
+	f := &checkpoint{path: path, log: log, turn: make(chan struct{}, 1), write: replace}
 	f.turn <- struct{}{}
 	return f
 }
@@ -241,28 +246,4 @@ func (c *Cache) moveAside(data []byte, why error) error {
 	f.log.Warn("Checkpoint of identities cannot be read: label sets get new numbers, the old numbers stay unused until the next restart",
 		"file", f.path, "kept", aside, "numbers", n, "error", why)
 	return nil
-}
-
-// replaceFile writes to a temporary name in the same directory, syncs and
-// renames, so that readers and a crash see the old or the new file, whole. The
-// agent's lock on the state directory rules out a second writer.
-func replaceFile(path string, data []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
@@ -167,30 +168,12 @@ func (t *ruleTable) flush() error {
 	}
 	text, err := json.Marshal(f)
 	if err == nil {
-		err = replaceFile(t.path, text)
+		err = atomicfile.WriteSync(t.path, text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("keeping rule numbers: %w; make room on the state directory's disk, the agent tries again", err)
 	}
 	t.dirty = false
-	return nil
-}
-
-// replaceFile writes under a temporary name, syncs and renames: a crash leaves
-// the old file or the new one.
-func replaceFile(path string, text []byte) error {
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(path+".tmp", path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(path+".tmp"))
-	}
 	return nil
 }
 

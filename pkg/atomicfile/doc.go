@@ -1,0 +1,29 @@
+// Package atomicfile replaces files whole.
+//
+// # What
+//
+// Write and WriteSync put a new content in the place of a file: who reads it sees
+// the old content or the new one, never a part.
+//
+// # Neighbours
+//
+// Whoever keeps state in a file uses it, from floor 2 up. Three do it otherwise:
+// the queue of deletions in pkg/client and weir policy fmt, because several
+// processes may write at once, and pkg/filesource, which renames the files of a
+// request when all of them are written.
+//
+// # After a restart
+//
+// A process that was killed may leave the temporary file. The next write of the
+// same file takes it away; who lists a folder passes over names that end in
+// TempSuffix.
+//
+// # Rules
+//
+// One writer of a file at a time. The folder exists. Write outlives the death of
+// the process, WriteSync also that of the machine.
+//
+// # Try it
+//
+//	go test ./pkg/atomicfile
+package atomicfile
