@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/cli/trial"
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/policy/casefile"
 	"github.com/weirnet/weir/pkg/policy/testfile"
 )
@@ -229,10 +230,10 @@ func (a *app) writeReport(name string, write func(io.Writer) error) error {
 	if err := write(&b); err != nil {
 		return err
 	}
-	if err := os.WriteFile(name+".tmp", b.Bytes(), 0o644); err != nil {
+	if err := atomicfile.Write(name, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
-	return os.Rename(name+".tmp", name)
+	return nil
 }
 
 // writeResults prints a line per expectation, then every failure in full. Of
