@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/pkg/api"
 	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/datapath/orchestrator"
+	"github.com/weirnet/weir/pkg/endpoint"
 	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
 	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
 	"github.com/weirnet/weir/pkg/endpointmanager"
@@ -53,6 +54,7 @@ type agent struct {
 	server     *api.Server
 	queue      *api.DeleteQueue
 	conflist   api.Conflist
+	restored   []*endpoint.Endpoint // of the last agent
 
 	stop  context.CancelFunc
 	loops sync.WaitGroup
@@ -193,6 +195,7 @@ func (a *agent) restore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("restoring endpoints: %w", err)
 	}
+	a.restored = report.Restored
 	for _, e := range report.Restored {
 		r := e.Row()
 		if _, err := a.leases.Restore(r.Attachment(), r.Pod.String(), r.Addrs()...); err != nil {
@@ -216,7 +219,7 @@ func (a *agent) replay(ctx context.Context, d v1.QueuedDelete) error {
 // and lets the container runtime in.
 func (a *agent) becomeReady(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, restoreWait)
-	err := errors.Join(a.ipcache.WaitSynced(wait), a.endpoints.Manager.WaitForPolicyRevision(wait, a.repo.Revision()))
+	err := errors.Join(a.ipcache.WaitSynced(wait), a.endpoints.Manager.WaitRestored(wait, a.restored), a.endpoints.Manager.WaitForPolicyRevision(wait, a.repo.Revision()))
 	cancel()
 	if ctx.Err() != nil {
 		return nil
@@ -224,6 +227,7 @@ func (a *agent) becomeReady(ctx context.Context) error {
 	if err != nil {
 		a.log.Warn("Restored endpoints are not all up to date; going on", "error", err)
 	}
+	a.restored = nil
 	a.ipcache.Prune()
 	a.identities.ReleaseRestored()
 	if a.cfg.CNIConfDir != "" {

@@ -3,12 +3,14 @@ package cmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/endpoint"
 	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
 	"github.com/weirnet/weir/pkg/endpoint/creator"
@@ -147,6 +149,9 @@ func healthState(word string) gen.State {
 
 // Create makes the endpoint of a CNI attachment (endpoint/api writer).
 func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endpoint, bool, error) {
+	if err := checkLink(r.HostIfName, r.HostIfIndex); err != nil {
+		return gen.Endpoint{}, false, err
+	}
 	e, created, err := a.creator.Create(ctx, creator.Request{
 		ContainerID: r.ContainerID, ContainerInterface: r.IfName, NetNS: r.Netns, HostInterface: r.HostIfName, HostIfIndex: r.HostIfIndex,
 		MAC: r.MAC, HostMAC: r.HostMAC, IPv4: r.IPv4, IPv6: r.IPv6, PodNamespace: r.PodNamespace, PodName: r.PodName, PodUID: r.PodUID,
@@ -160,6 +165,19 @@ func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endp
 	}
 	e.Enter(regeneration.StationCNIReply, "")(nil)
 	return endpointModel(e), created, nil
+}
+
+// checkLink refuses what is not the node's end of a pair under that name:
+// programs and the deletion of an endpoint would cut off an interface of the node.
+func checkLink(name string, index int) error {
+	h, err := link.ByIndex(index)
+	if err == nil && (h.Name != name || h.PeerIndex == 0) {
+		err = fmt.Errorf("link %d is %s, with its other end at %d", index, h.Name, h.PeerIndex)
+	}
+	if err != nil {
+		return v1.Errorf(v1.CodeInvalid, "give name and index of the host side of the pod's veth", "field interface: %s is no way to a pod: %w", name, err)
+	}
+	return nil
 }
 
 // createError tells errors that the caller can mend from others.

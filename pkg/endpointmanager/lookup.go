@@ -122,6 +122,9 @@ func attachmentRef(l endpoint.Link) string {
 	return id.Ref{Kind: id.KindCNIAttachment, Text: l.Attachment()}.String()
 }
 
+// hostRef is no reference that a request may use.
+func hostRef(l endpoint.Link) string { return "host-interface:" + l.HostInterface }
+
 func addrRef(a netip.Addr) string {
 	kind := id.KindIPv4
 	if a.Is6() {

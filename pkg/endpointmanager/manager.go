@@ -50,7 +50,7 @@ type Config struct {
 
 // DuplicateError says that a request collides with an endpoint that exists.
 type DuplicateError struct {
-	What  string // "container interface" or "address"
+	What  string // "container interface", "host interface" or "address"
 	Value string
 	ID    uint16 // of the endpoint that has it
 }
@@ -69,7 +69,7 @@ type Manager struct {
 	mu   sync.RWMutex
 	pool id.Pool
 	byID map[uint16]*entry
-	refs map[string]uint16 // attachments and addresses, in the form of id.Ref
+	refs map[string]uint16 // attachments and addresses, in the form of id.Ref, and host interfaces
 	gone map[uint16]bool   // marked by the last sweep
 }
 
@@ -151,7 +151,7 @@ func (m *Manager) reserve(row endpoint.Row) (*entry, bool, error) {
 		}
 		return nil, false, &DuplicateError{"container interface", row.Attachment(), owner}
 	}
-	if err := m.addressesFree(row.Link); err != nil {
+	if err := m.linkFree(row.Link); err != nil {
 		return nil, false, err
 	}
 	n, err := m.pool.Take()
@@ -163,7 +163,12 @@ func (m *Manager) reserve(row endpoint.Row) (*entry, bool, error) {
 	return en, true, nil
 }
 
-func (m *Manager) addressesFree(l endpoint.Link) error {
+// linkFree refuses what another endpoint has: two on one interface would take
+// the programs of each other away.
+func (m *Manager) linkFree(l endpoint.Link) error {
+	if owner, taken := m.refs[hostRef(l)]; taken {
+		return &DuplicateError{"host interface", l.HostInterface, owner}
+	}
 	for _, a := range l.Addrs() {
 		if owner, taken := m.refs[addrRef(a)]; taken {
 			return &DuplicateError{"address", a.String(), owner}
@@ -174,7 +179,7 @@ func (m *Manager) addressesFree(l endpoint.Link) error {
 
 func (m *Manager) index(en *entry) {
 	m.byID[en.id] = en
-	m.refs[attachmentRef(en.link)] = en.id
+	m.refs[attachmentRef(en.link)], m.refs[hostRef(en.link)] = en.id, en.id
 	for _, a := range en.link.Addrs() {
 		m.refs[addrRef(a)] = en.id
 	}
@@ -190,6 +195,7 @@ func (m *Manager) unregister(en *entry) {
 	delete(m.byID, en.id)
 	delete(m.gone, en.id)
 	delete(m.refs, attachmentRef(en.link))
+	delete(m.refs, hostRef(en.link))
 	for _, a := range en.link.Addrs() {
 		delete(m.refs, addrRef(a))
 	}

@@ -139,6 +139,7 @@ func TestDuplicatesAreRefusedAndLeaveNothing(t *testing.T) {
 	require.Same(t, e, same)
 	for what, spoil := range map[string]func(*endpoint.Row){
 		"container interface": func(r *endpoint.Row) { *r = row(1); r.Pod.UID = "other" },
+		"host interface":      func(r *endpoint.Row) { r.HostInterface = e.Row().HostInterface },
 		"address":             func(r *endpoint.Row) { r.IPv6 = e.Row().IPv6 },
 	} {
 		r := row(2)
@@ -309,6 +310,27 @@ func TestRestore(t *testing.T) {
 		left, err := filepath.Glob(filepath.Join(dir, "*"))
 		require.NoError(t, err)
 		require.Len(t, left, 1)
+	})
+}
+
+func TestRestoredEndpointsAreAwaitedUntilTheyAreBuilt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		m, h := newScene(t, dir)
+		create(t, m, h, row(1))
+		create(t, m, h, row(2))
+		m.Close()
+		again, h2 := newScene(t, dir)
+		h2.links[101], h2.links[102] = true, true
+		rep, err := again.Restore(t.Context())
+		require.NoError(t, err)
+		require.Len(t, rep.Restored, 2)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, again.WaitRestored(short, rep.Restored), context.DeadlineExceeded, "none was built")
+		rep.Restored[0].FailBuild(errors.New("the kernel says no"), regeneration.LevelLoad, 1)
+		rep.Restored[1].BeginDelete("test")
+		require.NoError(t, again.WaitRestored(t.Context(), rep.Restored), "one was tried, one goes away")
 	})
 }
 

@@ -2,6 +2,7 @@ package endpointmanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weirnet/weir/pkg/endpoint"
@@ -67,13 +68,27 @@ func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
 	return rep, nil
 }
 
+// WaitRestored returns when each endpoint that Restore brought back was built,
+// or tried to: it holds its identity again and has told the ipcache of its
+// addresses. One that goes away is not waited for.
+func (m *Manager) WaitRestored(ctx context.Context, restored []*endpoint.Endpoint) error {
+	var errs []error
+	for _, e := range restored {
+		_, err := e.Wait(ctx, func(r *endpoint.Row) bool { return !r.Restored || r.AttemptedRevision > 0 || !r.State.Alive() })
+		if err != nil && !errors.Is(err, endpoint.ErrNotAlive) {
+			errs = append(errs, fmt.Errorf("endpoint %d is not built again yet: %w", e.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // register takes a restored endpoint's number and keys, and starts it.
 func (m *Manager) register(rec endpoint.Record) (*endpoint.Endpoint, error) {
 	l := rec.Link()
 	en := newEntry(rec.ID, l, rec.Pod())
 	close(en.ready)
 	m.mu.Lock()
-	err := m.addressesFree(l)
+	err := m.linkFree(l)
 	if owner, taken := m.refs[attachmentRef(l)]; taken && err == nil {
 		err = &DuplicateError{"container interface", l.Attachment(), owner}
 	}

@@ -278,3 +278,29 @@ func TestAPolicyThatDoesNotFitItsMapStillDenies(t *testing.T) {
 	b.Eventually("the client reaches the web pod again", func() bool { all, _ := reaches(b, client, web, http80); return all })
 	b.Eventually("all is well", func() bool { code, out := weirStatus(t, b); return code == 0 && strings.Contains(out, "all is well") })
 }
+
+// A request cannot take an interface of the node, or that of another endpoint.
+func TestAnEndpointNeedsALinkOfItsOwn(t *testing.T) {
+	env := testutils.Kernel(t)
+	b, web, client, stranger := trio(t, env)
+	of := endpointOf(t, b, web)
+	request := func(name string, index int) error {
+		_, _, err := b.Agent.PutEndpoint(t.Context(), gen.EndpointRequest{
+			ContainerID: "other", Netns: string(web.Netns), Labels: map[string]string{"a": "b"}, Sync: true, TimeoutSeconds: 5,
+			Interface:  gen.Interface{HostName: name, HostIndex: index, ContainerName: "eth0", Mac: "02:00:00:00:00:01", HostMac: "02:00:00:00:00:02"},
+			Addressing: gen.Addressing{Ipv4: "10.78.0.77"},
+		})
+		return err
+	}
+	for what, err := range map[string]error{
+		"the loopback":       request("lo", 1),
+		"no link":            request("lxc-none", 99999),
+		"a taken link":       request(of.Interface.HostName, of.Interface.HostIndex),
+		"under another name": request("lxc-other", of.Interface.HostIndex),
+	} {
+		if err == nil {
+			t.Errorf("an endpoint on %s is made", what)
+		}
+	}
+	expect(t, b, "after the refusals", web, client, stranger)
+}

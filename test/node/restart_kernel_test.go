@@ -132,6 +132,29 @@ func TestB35KillsDuringAddsLeaveNothingHalfDone(t *testing.T) {
 	settles(t, b, before, "after 15 kills")
 }
 
+// Every label set keeps its number over kills, also when the agent is ready
+// before all endpoints could have asked for theirs.
+func TestManyLabelSetsKeepTheirNumbersOverKills(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := manyPods(t, env.BPFRoot)
+	pods := prepareAll(t, b, "churn", 40)
+	if err := each(pods, func(p *lab.AttachedPod) error { return b.Attach(t.Context(), p) }); err != nil {
+		t.Fatal(err)
+	}
+	b.Eventually("all endpoints ready", allReady(t, b, len(pods)))
+	before := facts(t, b)
+	for round := range 3 {
+		if err := b.KillAgent(); err != nil {
+			t.Fatal(err)
+		}
+		restart(t, b)
+		b.Eventually("all endpoints ready", allReady(t, b, len(pods)))
+		if after := facts(t, b); after != before {
+			t.Fatalf("round %d: before\n%safter\n%s", round, before, after)
+		}
+	}
+}
+
 func TestB36APodThatWentWhileNoAgentRanIsForgotten(t *testing.T) {
 	env := testutils.Kernel(t)
 	b, _, client, stranger := trio(t, env)
