@@ -21,7 +21,7 @@ func (a *app) monitor() *cobra.Command {
 	c := &cobra.Command{Use: "monitor", Short: "print verdicts and drops as they happen",
 		Long: "One line an event, or one JSON object a line with -o json, until interrupted.", Args: exactArgs(0)}
 	fl := c.Flags()
-	fl.StringSliceVar(&f.types, "type", nil, "only these types: drop, verdict")
+	fl.StringSliceVar(&f.types, "type", nil, "only these types: drop, verdict, audit, lost")
 	fl.StringVar(&f.verdict, "verdict", "", "only allow or deny")
 	fl.StringVar(&f.direction, "direction", "", "only ingress or egress")
 	fl.StringVar(&f.endpoint, "endpoint", "", "only this endpoint: an id, or pod-name:NAMESPACE/NAME")

@@ -35,7 +35,7 @@ func newEvents(m *kernelMaps, logger *slog.Logger) *events {
 // Follow calls subscribed, then emit for every event until ctx ends or one of
 // them fails (pkg/api eventSource).
 func (e *events) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {
-	sub := e.broker.Subscribe(monitor.Filter{}, eventQueue)
+	sub := e.broker.Subscribe(eventQueue)
 	defer sub.Close()
 	if err := subscribed(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (e *events) model(ev monitor.Event) gen.Event {
 }
 
 func (e *events) peer(p monitor.Peer) gen.EventPeer {
-	out := gen.EventPeer{Port: p.Port, Identity: uint32(p.Identity), Labels: e.labels(p.Identity).Strings()}
+	out := gen.EventPeer{Port: p.Port, Identity: uint32(p.Identity), PrefixIdentity: uint32(p.PrefixIdentity), Labels: e.labels(p.Identity).Strings()}
 	if p.Addr.IsValid() {
 		out.IP, out.Pod = p.Addr.String(), e.podAt(p.Addr)
 	}

@@ -162,7 +162,7 @@ func TestEventFilterConditionsAreANDed(t *testing.T) {
 	}{
 		"no condition":             {p(func(*gen.GetMonitorParams) {}), true},
 		"its type":                 {p(func(p *gen.GetMonitorParams) { p.Type = []gen.EventType{gen.EventDrop} }), true},
-		"another type":             {p(func(p *gen.GetMonitorParams) { p.Type = []gen.EventType{gen.EventTrace} }), false},
+		"another type":             {p(func(p *gen.GetMonitorParams) { p.Type = []gen.EventType{gen.EventAudit} }), false},
 		"its port and protocol":    {p(func(p *gen.GetMonitorParams) { p.Port, p.Proto = ptr(uint16(80)), ptr("tcp") }), true},
 		"its port, other protocol": {p(func(p *gen.GetMonitorParams) { p.Port, p.Proto = ptr(uint16(80)), ptr("udp") }), false},
 		"identity of either side":  {p(func(p *gen.GetMonitorParams) { p.Identity = ptr(uint32(1001)) }), true},

@@ -73,7 +73,7 @@ func newEventFilter(p gen.GetMonitorParams) (eventFilter, error) {
 	f := eventFilter{types: p.Type, verdict: value(p.Verdict), direction: value(p.Direction), identity: p.Identity, port: value(p.Port)}
 	for _, t := range p.Type {
 		if !t.Valid() {
-			return f, v1.Errorf(v1.CodeInvalid, "use drop, verdict, trace or lost", "type: %q is not known", t)
+			return f, v1.Errorf(v1.CodeInvalid, "use drop, verdict, audit or lost", "type: %q is not known", t)
 		}
 	}
 	if f.verdict != "" && !f.verdict.Valid() {

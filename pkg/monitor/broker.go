@@ -19,12 +19,10 @@ type Broker struct {
 	subs map[*Subscription]struct{}
 }
 
-// Subscribe starts to collect the events that pass filter, at most queue of
-// them (2 or more) until Next takes them. The caller must call Close.
-func (b *Broker) Subscribe(filter Filter, queue int) *Subscription {
-	s := &Subscription{
-		broker: b, filter: filter, queue: make(chan Event, max(queue, minQueue)), closed: make(chan struct{}),
-	}
+// Subscribe starts to collect the events, at most queue of them (2 or more) until
+// Next takes them. The caller must call Close.
+func (b *Broker) Subscribe(queue int) *Subscription {
+	s := &Subscription{broker: b, queue: make(chan Event, max(queue, minQueue)), closed: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.subs == nil {
@@ -34,14 +32,12 @@ func (b *Broker) Subscribe(filter Filter, queue int) *Subscription {
 	return s
 }
 
-// Publish gives e to every subscriber that wants it and never waits for one.
+// Publish gives e to every subscriber and never waits for one.
 func (b *Broker) Publish(e Event) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for s := range b.subs {
-		if s.filter.Match(e) {
-			s.push(e)
-		}
+		s.push(e)
 	}
 }
 
@@ -55,7 +51,6 @@ func (b *Broker) Subscribers() int {
 // Subscription is one reader's queue.
 type Subscription struct {
 	broker *Broker
-	filter Filter
 	queue  chan Event
 	closed chan struct{}
 	once   sync.Once

@@ -5,20 +5,19 @@
 //
 // Decode reads one record of the event ring into an Event: host byte order,
 // addresses, wall-clock time. Source reads the ring and the counter of lost
-// records; Broker gives every event to all subscribers whose Filter it passes.
+// records; Broker gives every event to all subscribers.
 //
 // # Neighbours
 //
 // Fed by maps/eventsmap (the ring) and maps/metricsmap (what found no room),
 // through the interfaces ring and losses. Read by the API's stream, which adds
-// the text of rules and the names of pods.
+// the text of rules and the names of pods, and lets pass what was asked for.
 //
 // # Rules
 //
 // Decode takes any bytes and never panics. Publish never waits: what a
 // subscriber cannot take is counted, and told to it in the stream as an event
-// of type Lost at the place where events are missing. The field names of the
-// JSON form are those of the REST contract and do not change.
+// of type Lost at the place where events are missing.
 //
 // # After a restart
 //

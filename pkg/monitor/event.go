@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"time"
@@ -66,7 +65,6 @@ type Event struct {
 	ICMPType    uint8       // of ICMP and ICMPv6
 	ICMPCode    uint8
 	Rule        ptypes.RuleID // 0: none
-	RuleText    string        // filled in by the reader that knows the rules
 	Revision    uint32        // policy revision that decided
 	Length      uint32        // bytes from the network header on
 	IfIndex     uint32        // device that the program ran on
@@ -138,73 +136,6 @@ func address(family uint8, b []byte) netip.Addr {
 		return netip.AddrFrom16([16]byte(b))
 	}
 	return netip.Addr{}
-}
-
-type peerJSON struct {
-	IP             string `json:"ip,omitempty"`
-	Port           uint16 `json:"port,omitempty"`
-	Identity       uint32 `json:"identity"`
-	PrefixIdentity uint32 `json:"prefixIdentity,omitempty"`
-}
-
-type ruleJSON struct {
-	ID   uint32 `json:"id"`
-	Text string `json:"text,omitempty"`
-}
-
-type eventJSON struct {
-	Time        time.Time `json:"time"`
-	Type        string    `json:"type"`
-	Verdict     string    `json:"verdict,omitempty"`
-	Reason      string    `json:"reason,omitempty"`
-	Direction   string    `json:"direction,omitempty"`
-	Endpoint    uint16    `json:"endpoint,omitempty"`
-	Source      *peerJSON `json:"source,omitempty"`
-	Destination *peerJSON `json:"destination,omitempty"`
-	Proto       string    `json:"proto,omitempty"`
-	TCPFlags    string    `json:"tcpFlags,omitempty"`
-	ICMPType    *uint8    `json:"icmpType,omitempty"`
-	ICMPCode    *uint8    `json:"icmpCode,omitempty"`
-	Rule        *ruleJSON `json:"rule,omitempty"`
-	Revision    uint32    `json:"revision,omitempty"`
-	Length      uint32    `json:"length,omitempty"`
-	Lost        uint64    `json:"lost,omitempty"`
-}
-
-// MarshalJSON writes one line of the event stream. Reason is left out of an
-// allow, addresses and protocol of a packet that was not IP.
-func (e Event) MarshalJSON() ([]byte, error) {
-	j := eventJSON{Time: e.Time, Type: e.Type.String(), Lost: e.Lost}
-	if e.Type == Lost {
-		return json.Marshal(j)
-	}
-	j.Verdict, j.Direction, j.Endpoint = e.Verdict.String(), e.Direction.String(), e.Endpoint
-	j.Revision, j.Length = e.Revision, e.Length
-	j.Source, j.Destination = e.Source.json(), e.Destination.json()
-	if e.Reason != drop.Forwarded {
-		j.Reason = e.Reason.String()
-	}
-	if e.Source.Addr.IsValid() {
-		j.Proto = e.Protocol.String()
-	}
-	if e.Protocol == types.ProtoTCP {
-		j.TCPFlags = FlagNames(e.TCPFlags)
-	}
-	if e.Protocol == types.ProtoICMP || e.Protocol == types.ProtoICMPv6 {
-		j.ICMPType, j.ICMPCode = &e.ICMPType, &e.ICMPCode
-	}
-	if e.Rule != 0 {
-		j.Rule = &ruleJSON{uint32(e.Rule), e.RuleText}
-	}
-	return json.Marshal(j)
-}
-
-func (p Peer) json() *peerJSON {
-	j := &peerJSON{Port: p.Port, Identity: uint32(p.Identity), PrefixIdentity: uint32(p.PrefixIdentity)}
-	if p.Addr.IsValid() {
-		j.IP = p.Addr.String()
-	}
-	return j
 }
 
 // FlagNames prints TCP flags (RFC 9293, section 3.1) as "SYN,ACK".

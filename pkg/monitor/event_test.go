@@ -3,9 +3,7 @@ package monitor
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -115,41 +113,7 @@ func FuzzDecode(f *testing.F) {
 		if e.Source.Addr.IsValid() != e.Destination.Addr.IsValid() {
 			t.Errorf("one end has an address: %+v", e)
 		}
-		if _, err := json.Marshal(e); err != nil {
-			t.Errorf("%+v has no JSON form: %v", e, err)
-		}
 	})
-}
-
-func TestTheJSONFormIsStable(t *testing.T) {
-	r := sample()
-	e, err := Decode(encodeRecord(t, r), boot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.RuleText = "default/db ingress[0]"
-	icmp := Event{Time: boot, Type: Drop, Direction: ptypes.Ingress, Reason: drop.ND, Protocol: types.ProtoICMPv6}
-	icmp.Source.Addr = netip.MustParseAddr("fe80::1")
-	icmp.Destination.Addr = netip.MustParseAddr("ff02::1")
-	var got strings.Builder
-	enc := json.NewEncoder(&got)
-	for _, e := range []Event{e, icmp, {Time: boot, Type: Drop, Reason: drop.VLAN, Length: 46}, {Time: boot, Type: Lost, Lost: 7}} {
-		if err := enc.Encode(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := `{"time":"2026-01-02T03:05:35Z","type":"verdict","verdict":"deny","reason":"policy-deny","direction":"egress","endpoint":12,` +
-		`"source":{"ip":"10.0.0.1","port":40000,"identity":1000,"prefixIdentity":16777216},` +
-		`"destination":{"ip":"10.0.0.2","port":80,"identity":1001,"prefixIdentity":16777217},` +
-		`"proto":"TCP","tcpFlags":"SYN","rule":{"id":17,"text":"default/db ingress[0]"},"revision":5,"length":60}
-{"time":"2026-01-02T03:04:05Z","type":"drop","verdict":"deny","reason":"nd-not-for-gateway","direction":"ingress",` +
-		`"source":{"ip":"fe80::1","identity":0},"destination":{"ip":"ff02::1","identity":0},"proto":"ICMPv6","icmpType":0,"icmpCode":0}
-{"time":"2026-01-02T03:04:05Z","type":"drop","verdict":"deny","reason":"vlan","direction":"ingress","source":{"identity":0},"destination":{"identity":0},"length":46}
-{"time":"2026-01-02T03:04:05Z","type":"lost","lost":7}
-`
-	if got.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
-	}
 }
 
 func TestFlagNamesFollowTheHeader(t *testing.T) {
@@ -157,36 +121,5 @@ func TestFlagNamesFollowTheHeader(t *testing.T) {
 		if got := FlagNames(flags); got != want {
 			t.Errorf("%#x is %q, want %q", flags, got, want)
 		}
-	}
-}
-
-func TestEveryConditionOfAFilterCounts(t *testing.T) {
-	e, err := Decode(encodeRecord(t, sample()), boot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	deny, allow, egress, ingress := ptypes.Deny, ptypes.Allow, ptypes.Egress, ptypes.Ingress
-	for name, c := range map[string]struct{ yes, no Filter }{
-		"nothing":    {Filter{}, Filter{Types: []Type{Lost}}},
-		"type":       {Filter{Types: []Type{Drop, Verdict}}, Filter{Types: []Type{Drop}}},
-		"verdict":    {Filter{Verdict: &deny}, Filter{Verdict: &allow}},
-		"direction":  {Filter{Direction: &egress}, Filter{Direction: &ingress}},
-		"endpoint":   {Filter{Endpoint: 12}, Filter{Endpoint: 13}},
-		"identity":   {Filter{Identity: 1001}, Filter{Identity: 1002}},
-		"where":      {Filter{Identity: 1 << 24}, Filter{Identity: 1<<24 + 2}},
-		"prefix":     {Filter{Prefix: netip.MustParsePrefix("10.0.0.2/32")}, Filter{Prefix: netip.MustParsePrefix("10.0.1.0/24")}},
-		"port":       {Filter{Port: 80}, Filter{Port: 81}},
-		"protocol":   {Filter{Protocol: types.ProtoTCP}, Filter{Protocol: types.ProtoUDP}},
-		"rule":       {Filter{Rule: 17}, Filter{Rule: 18}},
-		"both hold":  {Filter{Port: 40000, Endpoint: 12}, Filter{Port: 40000, Endpoint: 13}},
-		"v6 network": {Filter{}, Filter{Prefix: netip.MustParsePrefix("::/0")}},
-	} {
-		if !c.yes.Match(e) || c.no.Match(e) {
-			t.Errorf("%s: %v and %v, want true and false", name, c.yes.Match(e), c.no.Match(e))
-		}
-	}
-	lost := Event{Type: Lost}
-	if !(Filter{Port: 80}).Match(lost) || (Filter{Types: []Type{Drop}}).Match(lost) {
-		t.Error("a notice of lost events passes unless the types leave it out")
 	}
 }

@@ -63,7 +63,7 @@ func TestB25_OneDirectionDoesNotIsolateTheOther(t *testing.T) {
 		}
 		told++
 		if e.Verdict == gen.VerdictDeny {
-			t.Errorf("a denial is told: %s %s, rule %q, reason %q", e.Direction, e.Text, e.Rule.Text, e.Reason)
+			t.Errorf("a denial is told: %s %+v, rule %q, reason %q", e.Direction, f, e.Rule.Text, e.Reason)
 		}
 	}
 	if told < 20 {
@@ -393,7 +393,7 @@ func TestB30_NeighbourDiscoveryIsNotSubjectToPolicy(t *testing.T) {
 	b.Eventually("the node's solicitation reaches the pod", func() bool { return len(atWeb.all(t, incomingICMP(src, 135))) == 1 })
 	for _, e := range denialsOf(stop(), types.ProtoICMPv6) {
 		if e.Destination.Pod == web.Key() {
-			t.Errorf("neighbour discovery is judged: %s", e.Text)
+			t.Errorf("neighbour discovery is judged: %+v", e)
 		}
 	}
 

@@ -118,7 +118,6 @@ const (
 	EventAudit   EventType = "audit"
 	EventDrop    EventType = "drop"
 	EventLost    EventType = "lost"
-	EventTrace   EventType = "trace"
 	EventVerdict EventType = "verdict"
 )
 
@@ -130,8 +129,6 @@ func (e EventType) Valid() bool {
 	case EventDrop:
 		return true
 	case EventLost:
-		return true
-	case EventTrace:
 		return true
 	case EventVerdict:
 		return true
@@ -497,8 +494,12 @@ type Event struct {
 
 	// Endpoint Endpoint that judged or dropped.
 	Endpoint uint16 `json:"endpoint,omitempty,omitzero"`
-	IcmpCode uint8  `json:"icmpCode,omitempty,omitzero"`
-	IcmpType uint8  `json:"icmpType,omitempty,omitzero"`
+
+	// IcmpCode Absent where 0.
+	IcmpCode uint8 `json:"icmpCode,omitempty,omitzero"`
+
+	// IcmpType Absent where 0.
+	IcmpType uint8 `json:"icmpType,omitempty,omitzero"`
 
 	// Length Bytes of the packet.
 	Length uint32 `json:"length,omitempty,omitzero"`
@@ -512,12 +513,9 @@ type Event struct {
 	Rule     Rule      `json:"rule,omitempty,omitzero"`
 	Source   EventPeer `json:"source,omitempty,omitzero"`
 	TCPFlags string    `json:"tcpFlags,omitempty,omitzero"`
-
-	// Text One line for people.
-	Text    string    `json:"text,omitempty,omitzero"`
-	Time    time.Time `json:"time"`
-	Type    EventType `json:"type"`
-	Verdict Verdict   `json:"verdict,omitempty,omitzero"`
+	Time     time.Time `json:"time"`
+	Type     EventType `json:"type"`
+	Verdict  Verdict   `json:"verdict,omitempty,omitzero"`
 }
 
 // EventPeer defines model for EventPeer.
@@ -731,7 +729,7 @@ type PolicyRef struct {
 
 // PolicyRevision defines model for PolicyRevision.
 type PolicyRevision struct {
-	// Realized Lowest revision realized by an endpoint; equal to revision without endpoints.
+	// Realized Lowest revision that every endpoint has realized, or the repository's without endpoints. It does not grow while the kernel lacks prefixes that policies name.
 	Realized uint64 `json:"realized"`
 	Revision uint64 `json:"revision"`
 }
