@@ -43,18 +43,3 @@ func or(s string) string {
 
 // joined prints a list for a cell.
 func joined(parts []string) string { return or(strings.Join(parts, ",")) }
-
-// bytesText prints a number of bytes with a binary unit.
-func bytesText(n uint64) string {
-	const units = "KMGT"
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	f := float64(n) / 1024
-	i := 0
-	for f >= 1024 && i < len(units)-1 {
-		f /= 1024
-		i++
-	}
-	return fmt.Sprintf("%.1f %ciB", f, units[i])
-}

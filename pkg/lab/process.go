@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StartAgent starts the agent in the node's namespace; its log goes to LogFile.
+// StartAgent starts the agent in the node's namespace, unless it runs; its log
+// goes to LogFile.
 func (l *Lab) StartAgent() error {
+	if pid := l.Record.AgentPID; pid != 0 && alive(pid, l.Record.Agent) {
+		return fmt.Errorf("starting the agent: it runs already, as process %d; stop it first", pid)
+	}
 	pid, err := l.spawn(l.LogFile(), append([]string{l.Record.Agent}, l.Record.AgentArgs...))
 	if err != nil {
 		return fmt.Errorf("starting the agent: %w", err)
@@ -75,13 +80,17 @@ func (l *Lab) startServer(command []string) error {
 
 func (l *Lab) stopServer() error { return l.stop(&l.Record.ServerPID, "", unix.SIGTERM) }
 
-// spawn starts a process in the node's namespace that outlives this one.
+// spawn starts a process in the node's namespace that outlives this one, and so
+// must not hold what this one got from its caller, such as the descriptor of a lock.
 func (l *Lab) spawn(logFile string, command []string) (pid int, err error) {
 	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return 0, err
 	}
 	defer out.Close()
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 0, fmt.Errorf("keeping descriptors to this process: %w; it needs Linux 5.11", err)
+	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/testutils"
-	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
 )
 
@@ -19,8 +18,6 @@ import (
 const firstPackets = 200
 
 const udp9 = 9
-
-var udp = lab.Port{Proto: types.ProtoUDP, Port: udp9}
 
 // outsider is the host outside of these tests.
 var outsider = lab.Host{Name: "outsider", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.9")}}

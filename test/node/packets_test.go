@@ -151,7 +151,8 @@ func put(t *testing.T, ns lab.Netns, packets ...[]byte) {
 	t.Helper()
 	err := ns.Do(func() error {
 		for _, p := range packets {
-			family, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{})
+			var family int
+			var to unix.Sockaddr
 			if p[0]>>4 == 6 {
 				six := &unix.SockaddrInet6{Addr: [16]byte(p[24:40])}
 				if six.Addr[0] == 0xff || six.Addr[0] == 0xfe {
@@ -163,7 +164,7 @@ func put(t *testing.T, ns lab.Netns, packets ...[]byte) {
 				}
 				family, to = unix.AF_INET6, six
 			} else {
-				to = &unix.SockaddrInet4{Addr: [4]byte(p[16:20])}
+				family, to = unix.AF_INET, &unix.SockaddrInet4{Addr: [4]byte(p[16:20])}
 			}
 			fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 			if err != nil {
