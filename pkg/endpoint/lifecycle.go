@@ -25,6 +25,28 @@ func Restore(cfg Config, rec Record) *Endpoint {
 	return e
 }
 
+// Claim takes a restored endpoint's identity again and tells the policy of it.
+// Call it for all of them before the first Resume: what is built earlier would
+// not know the others and cut their flows.
+func (e *Endpoint) Claim(ctx context.Context) error {
+	ls := e.Row().Labels
+	if len(ls) == 0 {
+		return nil
+	}
+	id, err := e.cfg.Identities.allocate(ctx, ls)
+	if err != nil {
+		return err
+	}
+	t, err := e.LockAlive()
+	if err != nil {
+		e.cfg.Identities.releaseLater(id, ls)
+		return err
+	}
+	defer t.Unlock()
+	e.own.held[id] = ls
+	return nil
+}
+
 // Resume lets a restored endpoint go on: its identity is allocated again from
 // the labels of its record, and then it is built. Call it when all restored
 // endpoints are registered. Without labels in the record SetLabels does it.

@@ -32,6 +32,8 @@ type hands struct {
 	bumped  []uint16
 	links   map[int]bool
 	linkErr error
+	known   []int // how many numbers the policy had been told of, at each Resume
+	told    int
 }
 
 func (h *hands) Remove(_ context.Context, e *endpoint.Endpoint, free func()) error {
@@ -54,7 +56,11 @@ func (h *hands) Adopt(e *endpoint.Endpoint) error {
 	return nil
 }
 
-func (h *hands) Resume(e *endpoint.Endpoint) { h.resumed = append(h.resumed, e.ID) }
+func (h *hands) Resume(e *endpoint.Endpoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.resumed, h.known = append(h.resumed, e.ID), append(h.known, h.told)
+}
 
 func (h *hands) LinkExists(ifindex int, _ string) (bool, error) { return h.links[ifindex], h.linkErr }
 
@@ -68,6 +74,9 @@ func (h *hands) Allocate(_ context.Context, ls labels.LabelArray) (*identity.Ide
 }
 func (h *hands) Release(context.Context, identity.NumericIdentity) (bool, error) { return false, nil }
 func (h *hands) UpdateIdentities(context.Context, identity.IdentityMap, identity.IdentityMap) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told++
 	return nil
 }
 
@@ -317,14 +326,17 @@ func TestRestoredEndpointsAreAwaitedUntilTheyAreBuilt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		m, h := newScene(t, dir)
-		create(t, m, h, row(1))
-		create(t, m, h, row(2))
+		for i := range byte(2) {
+			require.NoError(t, create(t, m, h, row(i+1)).SetLabels(labels.NewLabelArray(labels.New("k8s", "app", fmt.Sprint(i))), nil, nil))
+		}
+		synctest.Wait()
 		m.Close()
 		again, h2 := newScene(t, dir)
 		h2.links[101], h2.links[102] = true, true
 		rep, err := again.Restore(t.Context())
 		require.NoError(t, err)
 		require.Len(t, rep.Restored, 2)
+		require.GreaterOrEqual(t, h2.known[0], 2, "the policy knows all restored identities before the first endpoint goes on")
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, again.WaitRestored(short, rep.Restored), context.DeadlineExceeded, "none was built")

@@ -61,6 +61,11 @@ func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
 		rep.Removed = append(rep.Removed, e.ID)
 	}
 	for _, e := range keep {
+		if err := e.Claim(ctx); err != nil {
+			m.log.Warn("Identity of a restored endpoint not taken yet", endpoint.LogEndpointID, e.ID, endpoint.LogError, err)
+		}
+	}
+	for _, e := range keep {
 		e.Resume()
 		m.cfg.Metadata.Resume(e)
 	}
