@@ -33,7 +33,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 50, "interleaved rounds of the packet figures")
 	flag.Float64Var(&o.seconds, "seconds", 0.2, "seconds of one burst")
 	flag.IntVar(&o.adds, "adds", 60, "CNI ADDs of each plugin")
-	flag.StringVar(&o.only, "only", "", "measure this part alone: programs, packets or adds")
+	flag.StringVar(&o.only, "only", "", "measure this part alone: programs, packets, adds or policy")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of weir-agent and weir-cni")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where to save the figures")
 	flag.Parse()
@@ -67,7 +67,7 @@ func run(ctx context.Context, o options) (err error) {
 		name string
 		run  func(context.Context, options, *report) error
 	}{
-		{"programs", measurePrograms}, {"packets", measurePackets}, {"adds", measureAdds},
+		{"programs", measurePrograms}, {"packets", measurePackets}, {"adds", measureAdds}, {"policy", measurePolicy},
 	} {
 		if o.only != "" && o.only != part.name {
 			continue

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/maps/policymap"
+)
+
+// What measureDelta changes, and how often.
+const (
+	deltaBase   = 10_000 // lines that the endpoint has
+	deltaLines  = 1_000  // lines that it gets
+	deltaRounds = 100
+)
+
+// policyKeys makes lines of a policy, one for each identity from id on.
+func policyKeys(id, n uint32) map[policymap.Key]policymap.Entry {
+	out := make(map[policymap.Key]policymap.Entry, n)
+	for i := range n {
+		out[policymap.Key{Identity: id + i, Protocol: 6, Port: 80, PortBits: 16}] = policymap.Entry{Order: 1 << 40, Rule: 1}
+	}
+	return out
+}
+
+// rawKeys is the same in the layout of the kernel.
+func rawKeys(id, n uint32) (keys [][12]byte, values [][24]byte) {
+	for i := range n {
+		var k [12]byte
+		binary.NativeEndian.PutUint32(k[0:], 64)
+		binary.NativeEndian.PutUint32(k[4:], id+i)
+		k[9], k[11] = 6, 80
+		keys = append(keys, k)
+	}
+	return keys, make([][24]byte, n)
+}
+
+// rawTrie is a trie of the kind that a slot of the policy maps holds, with as
+// many lines.
+func rawTrie(of *ebpf.Map, slot uint32) (m *ebpf.Map, err error) {
+	var id ebpf.MapID
+	if err := of.Lookup(slot, &id); err != nil {
+		return nil, err
+	}
+	model, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer model.Close()
+	m, err = ebpf.NewMap(&ebpf.MapSpec{Type: model.Type(), KeySize: model.KeySize(), ValueSize: model.ValueSize(), MaxEntries: model.MaxEntries(), Flags: model.Flags()})
+	if err != nil {
+		return nil, err
+	}
+	if keys, values := rawKeys(1000, deltaBase); err == nil {
+		_, err = m.BatchUpdate(keys, values, nil)
+	}
+	return m, err
+}
+
+// measureDelta times a policy that grows by some lines against one batch of as
+// many lines into a bare trie, in turn.
+func measureDelta(r *report) (err error) {
+	root, err := bpf.OpenRoot(fmt.Sprintf("/sys/fs/bpf/weir-bench-delta-%d", os.Getpid()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(root.Path)) }()
+	slots, err := policymap.Open(root, policymap.Limits{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, slots.Close()) }()
+	base, want := policyKeys(1000, deltaBase), policyKeys(1000, deltaBase+deltaLines)
+	d := &delta{slots: slots}
+	if d.slot, err = slots.Acquire("bench", 1, base); err != nil {
+		return err
+	}
+	raw, err := rawTrie(slots.Map(), d.slot)
+	if err != nil {
+		return fmt.Errorf("making a bare trie: %w", err)
+	}
+	defer raw.Close()
+	keys, values := rawKeys(1000+deltaBase, deltaLines)
+	var product, bare []float64
+	for range deltaRounds {
+		ms, err := timed(func() error { _, err := raw.BatchUpdate(keys, values, nil); return err })
+		if err != nil {
+			return err
+		}
+		bare = append(bare, ms)
+		if _, err := raw.BatchDelete(keys, nil); err != nil {
+			return err
+		}
+		if ms, err = d.update(want); err != nil {
+			return err
+		}
+		product = append(product, ms)
+		if _, err := d.update(base); err != nil {
+			return err
+		}
+	}
+	reportDelta(product, bare, d.moves, r)
+	return nil
+}
+
+// delta is the endpoint whose policy changes.
+type delta struct {
+	slots   *policymap.Slots
+	slot    uint32
+	version uint64
+	moves   int // changes that went to another slot
+}
+
+// update times a change as the endpoint makes it, without its switch to the
+// other slot, if it is one.
+func (d *delta) update(want map[policymap.Key]policymap.Entry) (ms float64, err error) {
+	d.version++
+	old := d.slot
+	ms, err = timed(func() (err error) {
+		d.slot, err = d.slots.Update(old, "bench", d.version+1, want)
+		return err
+	})
+	if err != nil || d.slot == old {
+		return ms, err
+	}
+	d.moves++
+	return ms, d.slots.Release(old, "bench")
+}
+
+func reportDelta(product, bare []float64, moves int, r *report) {
+	ratio := ratios(product, bare)
+	what := fmt.Sprintf("%d lines more on %d", deltaLines, deltaBase)
+	r.add(line{What: what + ", bare trie p50", Value: quantile(bare, 0.5), Unit: "ms", Note: spread(bare)})
+	r.add(line{What: what, Value: quantile(ratio, 0.5), Unit: "x", Baseline: "one batch into a bare trie", Aim: 3,
+		Note: fmt.Sprintf("%d of %d changes took another slot; %s", moves, 2*len(product), spread(ratio))})
+}
