@@ -6,9 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/cilium/ebpf/btf"
-
-	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/drop"
 	"github.com/weirnet/weir/pkg/identity"
 	ptypes "github.com/weirnet/weir/pkg/policy/types"
@@ -89,9 +86,6 @@ const (
 	recordSize         = 88
 	familyV4, familyV6 = 1, 2 // FAMILY_* of bpf/lib/types.h
 )
-
-// CheckTypes compares the Go twin of the record with an object's type information.
-func CheckTypes(types *btf.Spec) error { return bpf.CheckStruct(types, "event", record{}) }
 
 // Decode reads a record of the ring. booted is the wall-clock time of the boot,
 // to which the record's time is added. A record of a later version may be

@@ -2,9 +2,12 @@ package testutils
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -13,10 +16,22 @@ import (
 
 const clang = "clang-19"
 
-// SharedTypes compiles bpf/lib/types.h and returns the type information of the
-// named structs, for comparison with their Go twins. It needs no root; without
-// clang the test is skipped, or fails if WEIR_KERNEL_TESTS=1.
-func SharedTypes(t testing.TB, structs ...string) *btf.Spec {
+// SameStructs compares Go structs with the structs of bpf/lib/types.h that have
+// these names. It needs no root; without clang the test is skipped, or fails if
+// WEIR_KERNEL_TESTS=1.
+func SameStructs(t testing.TB, twins map[string]any) {
+	t.Helper()
+	types := sharedTypes(t, slices.Sorted(maps.Keys(twins))...)
+	for name, twin := range twins {
+		if err := sameStruct(types, name, twin); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// sharedTypes compiles bpf/lib/types.h and returns the type information of the
+// named structs.
+func sharedTypes(t testing.TB, structs ...string) *btf.Spec {
 	t.Helper()
 	source := "#include \"types.h\"\n"
 	for i, name := range structs {
@@ -28,6 +43,35 @@ func SharedTypes(t testing.TB, structs ...string) *btf.Spec {
 		t.Fatalf("read the type information of %s: %v", object, err)
 	}
 	return spec
+}
+
+// sameStruct compares a Go struct with the C struct of that name in types:
+// the size of both and the offset, size and number of their fields, in order.
+// An anonymous union of C counts as one field. Sizes are in bytes.
+func sameStruct(types *btf.Spec, name string, twin any) error {
+	var c *btf.Struct
+	if err := types.TypeByName(name, &c); err != nil {
+		return fmt.Errorf("look for struct %s in the object's type information: %w", name, err)
+	}
+	g := reflect.TypeOf(twin)
+	if int(c.Size) != int(g.Size()) {
+		return fmt.Errorf("struct %s has %d bytes in C and %d in Go (%s); make them equal", name, c.Size, g.Size(), g)
+	}
+	if len(c.Members) != g.NumField() {
+		return fmt.Errorf("struct %s has %d fields in C and %d in Go (%s); make them equal", name, len(c.Members), g.NumField(), g)
+	}
+	for i, m := range c.Members {
+		f := g.Field(i)
+		size, err := btf.Sizeof(m.Type)
+		if err != nil {
+			return fmt.Errorf("size of field %s of struct %s: %w", m.Name, name, err)
+		}
+		if int(m.Offset.Bytes()) != int(f.Offset) || size != int(f.Type.Size()) {
+			return fmt.Errorf("struct %s: field %s is at %d with %d bytes in C, %s is at %d with %d bytes in Go; make them equal",
+				name, m.Name, m.Offset.Bytes(), size, f.Name, f.Offset, f.Type.Size())
+		}
+	}
+	return nil
 }
 
 // sharedMap compiles bpf/lib/maps.h for both families and returns the
@@ -47,7 +91,7 @@ func sharedMap(t testing.TB, name string) *ebpf.MapSpec {
 }
 
 // SameMap compares a map's definition in Go with that in
-// bpf/lib/maps.h. It skips as SharedTypes does.
+// bpf/lib/maps.h. It skips as SameStructs does.
 func SameMap(t testing.TB, want *ebpf.MapSpec) {
 	t.Helper()
 	c := sharedMap(t, want.Name)

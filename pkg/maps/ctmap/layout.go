@@ -2,12 +2,7 @@ package ctmap
 
 import (
 	"encoding/binary"
-	"errors"
 	"net/netip"
-
-	"github.com/cilium/ebpf/btf"
-
-	"github.com/weirnet/weir/pkg/bpf"
 )
 
 // Flags of an entry (CT_* of bpf/lib/types.h).
@@ -112,16 +107,4 @@ func decode[K rawKey](k K, e entry) Flow {
 		EgressRevision: e.EgressRevision, IngressRevision: e.IngressRevision,
 		EgressRule: e.EgressRule, IngressRule: e.IngressRule,
 	}
-}
-
-// CheckTypes compares the Go twins of this package's maps with an object's
-// type information.
-func CheckTypes(types *btf.Spec) error {
-	return errors.Join(
-		bpf.CheckStruct(types, "ct4_key", key4{}),
-		bpf.CheckStruct(types, "ct6_key", key6{}),
-		bpf.CheckStruct(types, "ct_entry", entry{}),
-		bpf.CheckStruct(types, "frag_key", fragKey{}),
-		bpf.CheckStruct(types, "frag_entry", fragEntry{}),
-	)
 }

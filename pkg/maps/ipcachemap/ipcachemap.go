@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/pkg/bpf"
@@ -145,14 +144,6 @@ func (c *Map) Dump() (map[netip.Prefix]Entry, error) {
 func (c *Map) MemoryBytes() (uint64, error) {
 	all, err := c.Dump()
 	return entryBytes * uint64(len(all)), err
-}
-
-// CheckTypes compares the Go twins of this map with an object's type information.
-func CheckTypes(types *btf.Spec) error {
-	return errors.Join(
-		bpf.CheckStruct(types, "ipcache_key", key{}),
-		bpf.CheckStruct(types, "ipcache_entry", Entry{}),
-	)
 }
 
 func makeKey(p netip.Prefix) (key, error) {

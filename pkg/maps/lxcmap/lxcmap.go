@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/types"
@@ -148,16 +147,6 @@ func (l *Map) MemoryBytes() (uint64, error) {
 	n := uint64(0)
 	err := bpf.Each(l.m, func(key, info) { n++ })
 	return 16*uint64(l.m.MaxEntries()) + 170*n, err
-}
-
-// CheckTypes compares the Go twins of this package's maps with an object's
-// type information.
-func CheckTypes(types *btf.Spec) error {
-	return errors.Join(
-		bpf.CheckStruct(types, "endpoint_key", key{}),
-		bpf.CheckStruct(types, "endpoint_info", info{}),
-		bpf.CheckStruct(types, "endpoint_config", config{}),
-	)
 }
 
 func makeKey(addr netip.Addr) (key, error) {

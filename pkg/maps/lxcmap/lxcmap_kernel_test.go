@@ -13,9 +13,7 @@ import (
 )
 
 func TestTwinsEqualTheStructsOfC(t *testing.T) {
-	if err := CheckTypes(testutils.SharedTypes(t, "endpoint_key", "endpoint_info", "endpoint_config")); err != nil {
-		t.Fatal(err)
-	}
+	testutils.SameStructs(t, map[string]any{"endpoint_key": key{}, "endpoint_info": info{}, "endpoint_config": config{}})
 }
 
 func TestTheMapIsTheOneOfC(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirnet/weir/pkg/bpf"
 )
@@ -103,9 +102,6 @@ func (c *Map) MemoryBytes() (uint64, error) {
 	}
 	return uint64(cpus) * maxEntries * 16, nil
 }
-
-// CheckTypes compares the Go twin of this map with an object's type information.
-func CheckTypes(types *btf.Spec) error { return bpf.CheckStruct(types, "metrics_entry", entry{}) }
 
 func (c *Map) read(index uint32) (Count, error) {
 	n := Count{Reason: uint8(index >> 1), Direction: uint8(index & 1)}

@@ -47,7 +47,7 @@ func outerSpec(slots uint32) *ebpf.MapSpec {
 // kernelArray is weir_policy itself.
 type kernelArray struct {
 	m      *ebpf.Map
-	shared *ebpf.Map // that all slots without a map of their own hold; nil until the first
+	shared *ebpf.Map // that all slots without a map of their own hold; nil of a Reader
 }
 
 func (a *kernelArray) close() error {
@@ -142,13 +142,6 @@ func (a *kernelArray) refresh(slots []uint32) ([]uint32, error) {
 // empty does not delete: the kernel deletes from an array of maps one by one
 // and waits for a grace period each time.
 func (a *kernelArray) empty(slots []uint32) error {
-	if a.shared == nil {
-		m, err := bpf.Create(innerSpec())
-		if err != nil {
-			return fmt.Errorf("make an empty policy map: %w", err)
-		}
-		a.shared = m
-	}
 	fds := make([]uint32, len(slots))
 	for i := range fds {
 		fds[i] = uint32(a.shared.FD())

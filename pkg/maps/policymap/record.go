@@ -5,14 +5,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
-
-	"github.com/cilium/ebpf/btf"
-
-	"github.com/weirnet/weir/pkg/bpf"
 )
 
 const (
@@ -218,12 +213,4 @@ func split(records []record) ([]key, []entry) {
 		keys[i], entries[i] = r.key, r.entry
 	}
 	return keys, entries
-}
-
-// CheckTypes compares the Go twins of this map with an object's type information.
-func CheckTypes(types *btf.Spec) error {
-	return errors.Join(
-		bpf.CheckStruct(types, "policy_key", key{}),
-		bpf.CheckStruct(types, "policy_entry", entry{}),
-	)
 }

@@ -129,9 +129,15 @@ func Open(root bpf.Root, limits Limits) (*Slots, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSlots(&kernelArray{m: m}, limits)
+	shared, err := bpf.Create(innerSpec())
 	if err != nil {
 		m.Close()
+		return nil, fmt.Errorf("make an empty policy map: %w", err)
+	}
+	outer := &kernelArray{m, shared}
+	s, err := newSlots(outer, limits)
+	if err != nil {
+		outer.close()
 		return nil, err
 	}
 	s.m = m

@@ -1,15 +1,12 @@
-package bpf_test
+package testutils
 
 import (
 	"strings"
 	"testing"
-
-	"github.com/weirnet/weir/pkg/bpf"
-	"github.com/weirnet/weir/pkg/testutils"
 )
 
 func TestAStructIsComparedFieldByField(t *testing.T) {
-	types := testutils.SharedTypes(t, "metrics_entry")
+	types := sharedTypes(t, "metrics_entry")
 	for _, c := range []struct {
 		twin any
 		want string // empty: equal
@@ -25,12 +22,12 @@ func TestAStructIsComparedFieldByField(t *testing.T) {
 			Bytes   [12]byte
 		}{}, "packets is at 0 with 8 bytes in C, Packets is at 0 with 4"},
 	} {
-		err := bpf.CheckStruct(types, "metrics_entry", c.twin)
+		err := sameStruct(types, "metrics_entry", c.twin)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%T: got %v, want %q", c.twin, err, c.want)
 		}
 	}
-	if err := bpf.CheckStruct(types, "no_such", struct{}{}); err == nil {
+	if err := sameStruct(types, "no_such", struct{}{}); err == nil {
 		t.Error("a struct that does not exist was found")
 	}
 }
