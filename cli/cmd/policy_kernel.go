@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/cli/trial"
+	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/policy/casefile"
 	"github.com/weirnet/weir/pkg/policy/explain"
 	"github.com/weirnet/weir/pkg/policy/simulate"
@@ -18,6 +19,9 @@ import (
 func (r *testRun) openKernel() (done func() error, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("--kernel loads programs into the kernel: run it as root, or leave it out")
+	}
+	if err := bpf.CheckFS(r.bpffs); err != nil {
+		return nil, fmt.Errorf("--bpffs: %w", err)
 	}
 	fs, err := os.MkdirTemp(r.bpffs, "weir-policy-test-")
 	if err != nil {

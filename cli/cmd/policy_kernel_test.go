@@ -20,6 +20,15 @@ func TestTheShopKeepsItsPromisesInTheKernel(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v (%v)", left, err)
 	}
+	temp := t.TempDir()
+	if code, errOut := unread(t, temp, "policy", "test", "--kernel", "--bpffs", env.BPFRoot, shop); code != exitPipe {
+		t.Errorf("with nobody who reads: exit code %d, %s", code, errOut)
+	}
+	for _, dir := range []string{env.BPFRoot, temp} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("with nobody who reads, left behind in %s: %v (%v)", dir, left, err)
+		}
+	}
 	path := filepath.Join(t.TempDir(), "cases.json")
 	if err := os.WriteFile(path, []byte(policyCases), 0o600); err != nil {
 		t.Fatal(err)
@@ -28,8 +37,10 @@ func TestTheShopKeepsItsPromisesInTheKernel(t *testing.T) {
 	if code != exitNo || !strings.HasSuffix(out, "\n1 cases passed, 2 failed\n") || !strings.Contains(out, "step 0 x/a -> x/b TCP/80: want I, got .") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
 	}
-	code, _, errOut = runWeir(t, "policy", "test", "--kernel", "--bpffs", filepath.Join(env.BPFRoot, "none"), shop)
-	if code != exitNo || !strings.Contains(errOut, "--bpffs") {
-		t.Errorf("without a bpffs: exit code %d, %s", code, errOut)
+	for _, none := range []string{filepath.Join(env.BPFRoot, "none"), t.TempDir()} {
+		code, _, errOut = runWeir(t, "policy", "test", "--kernel", "--bpffs", none, shop)
+		if code != exitNo || !strings.Contains(errOut, "--bpffs: ") || !strings.Contains(errOut, "mount one with: mount -t bpf bpf /sys/fs/bpf") {
+			t.Errorf("without a bpffs: exit code %d, %s", code, errOut)
+		}
 	}
 }

@@ -82,9 +82,9 @@ func (a *app) policyTest() *cobra.Command {
 func (a *app) runTests(ctx context.Context, r *testRun, paths []string) (err error) {
 	r.report.Started = time.Now()
 	if r.kernel {
-		done, err := r.openKernel()
-		if err != nil {
-			return err
+		done, failed := r.openKernel()
+		if failed != nil {
+			return failed
 		}
 		defer func() { err = errors.Join(err, done()) }()
 	}

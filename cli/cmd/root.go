@@ -23,6 +23,8 @@ const (
 	exitNo      = 1
 	exitUsage   = 2
 	exitNoAgent = 3
+	// exitPipe is that of a shell's command whose reader went away (SIGPIPE).
+	exitPipe = 128 + int(unix.SIGPIPE)
 )
 
 // defaultSocket is where an agent with default settings listens.
@@ -53,15 +55,18 @@ func (e usageError) Error() string { return e.text }
 func Execute(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
+	defer keepPipes()()
 	a := &app{out: out, errOut: errOut}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(ctx)
+	err, gone := withoutPipe(root.ExecuteContext(ctx))
 	var usage usageError
 	var ran exitError
 	switch {
+	case err == nil && gone:
+		return exitPipe
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errNo):
