@@ -64,7 +64,7 @@ func (a *app) runDemo(ctx context.Context, o *labOptions, folder, expected strin
 	}
 	fmt.Fprintf(a.out, "\nleft over: %s\n", or(left))
 	if left == "" {
-		fmt.Fprintf(a.out, "links, pins, programs, maps, namespaces and processes are those from before (%s)\n", before)
+		fmt.Fprintf(a.out, "links, pins, programs, maps, namespaces and processes are no more than before (%s)\n", before)
 	}
 	if differ || open || left != "" {
 		return errNo

@@ -63,7 +63,14 @@ func count[ID ~uint32](next func(ID) (ID, error)) (n int, err error) {
 	}
 }
 
-// settle waits up to 5 seconds until the counts are those of s, since the kernel
+// grown reports whether anything is more than in s. Less is no leftover: what
+// others had on this machine is gone.
+func (s stock) grown(now stock) bool {
+	return now.links > s.links || now.pins > s.pins || now.programs > s.programs ||
+		now.maps > s.maps || now.namespaces > s.namespaces || now.processes > s.processes
+}
+
+// settle waits up to 5 seconds until nothing is more than in s, since the kernel
 // frees programs, maps and devices after grace periods. It returns what is left.
 func (s stock) settle(bpffs string) (left string, err error) {
 	for range 50 {
@@ -71,7 +78,7 @@ func (s stock) settle(bpffs string) (left string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if now == s {
+		if !s.grown(now) {
 			return "", nil
 		}
 		left = fmt.Sprintf("before %s; now %s", s, now)
