@@ -21,7 +21,9 @@ func (a *app) policySuggest() *cobra.Command {
 	c := &cobra.Command{Use: "suggest [FILE]", Short: "suggest the narrowest policies that let recorded flows pass",
 		Long: "FILE holds events as weir monitor -o json prints them, one a line; - or no FILE is the standard input. The policies are\n" +
 			"printed as YAML: for the pods that the events judge in a direction, rules for what passed there and nothing else.\n" +
-			"Record until everything that has to work was seen. What had to be said more widely stands as a comment on top.",
+			"Record until everything that has to work was seen. What had to be said more widely stands as a comment on top.\n" +
+			"What passed in audit mode (weir endpoint audit ID on; events of type audit) counts as passed, so that audit, record and\n" +
+			"suggest is the way to policies for pods whose own deny too much. Read them: they allow all that was recorded.",
 		Example: "  weir monitor -o json > flows.jsonl\n  weir policy suggest flows.jsonl > policies/suggested.yaml",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {

@@ -14,7 +14,7 @@
 // # Rules
 //
 // Pure, and the same output for the same flows in any order. A flow that one end
-// denied is not allowed. Pods are told apart by their labels alone: what one
+// denied is not allowed; what passed in audit mode is, and noted. Pods are told apart by their labels alone: what one
 // replica did, all may do. A direction of pods that no event judged stays as it
 // is. What cannot be said exactly is said more widely and noted.
 //

@@ -85,6 +85,7 @@ type recorded struct {
 	groups  map[string]group                    // all that were seen, as subject or peer
 	cluster string                              // of the pods judged
 	skipped int                                 // events that are no verdicts
+	audited int                                 // events of what passed because its endpoint only audits
 }
 
 // read takes the events apart.
@@ -92,7 +93,7 @@ func read(events []gen.Event) (*recorded, error) {
 	r := &recorded{judged: map[string]map[types.Direction]bool{}, groups: map[string]group{}}
 	passed, denied := map[tuple]flow{}, map[tuple]bool{}
 	for i, e := range events {
-		if e.Type != gen.EventVerdict && e.Type != gen.EventDrop || e.Direction == "" || e.Proto == "" || e.Verdict == "" {
+		if e.Type != gen.EventVerdict && e.Type != gen.EventDrop && e.Type != gen.EventAudit || e.Direction == "" || e.Proto == "" || e.Verdict == "" {
 			r.skipped++
 			continue
 		}
@@ -109,9 +110,13 @@ func read(events []gen.Event) (*recorded, error) {
 			if subject.isPod() {
 				r.judge(subject, dir)
 			}
-			if e.Verdict == gen.VerdictDeny {
+			audited := e.Type == gen.EventAudit // a policy denied it, and it passed
+			if e.Verdict == gen.VerdictDeny && !audited {
 				denied[t] = true
 			} else {
+				if audited {
+					r.audited++
+				}
 				passed[t] = f
 			}
 		}
@@ -134,7 +139,7 @@ func read(events []gen.Event) (*recorded, error) {
 
 // byPolicy reports whether an event is the verdict of a policy: not every drop is.
 func byPolicy(e gen.Event) bool {
-	return e.Type == gen.EventVerdict || e.Reason == drop.Policy.String() || e.Reason == drop.PolicyDeny.String()
+	return e.Type == gen.EventVerdict || e.Type == gen.EventAudit || e.Reason == drop.Policy.String() || e.Reason == drop.PolicyDeny.String()
 }
 
 func (r *recorded) judge(e end, d types.Direction) {

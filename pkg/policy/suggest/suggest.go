@@ -48,6 +48,9 @@ func From(events []gen.Event, o Options) (Result, error) {
 			return Result{}, err
 		}
 	}
+	if r.audited > 0 {
+		m.note("%d events tell of what passed in audit mode alone, against the policies in force then; unless another end denied it, it is allowed", r.audited)
+	}
 	if r.skipped > 0 {
 		m.note("%d events say nothing of a verdict and were left out", r.skipped)
 	}

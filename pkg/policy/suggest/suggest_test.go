@@ -247,6 +247,26 @@ func TestDropsByPolicyAreVerdicts(t *testing.T) {
 	}
 }
 
+// Audit, then suggest: what a policy denied and audit mode let through is allowed
+// and noted, unless the other end denied it.
+func TestWhatPassedInAuditModeIsAllowed(t *testing.T) {
+	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	k := talk{a, b, wtypes.ProtoTCP, 80}
+	audit := k.event(gen.DirectionIngress, gen.VerdictDeny)
+	audit.Type, audit.Reason = gen.EventAudit, drop.Policy.String()
+	for other, allowed := range map[gen.Verdict]bool{gen.VerdictAllow: true, gen.VerdictDeny: false} {
+		for _, events := range [][]gen.Event{{k.event(gen.DirectionEgress, other), audit}, {audit, k.event(gen.DirectionEgress, other)}} {
+			r, err := suggest.From(events, suggest.Options{})
+			require.NoError(t, err)
+			require.Len(t, r.Objects, 2)
+			require.Len(t, r.Notes, 1)
+			require.Contains(t, r.Notes[0], "audit")
+			v := oracle.Judge(world([]actor{a, b}), translate(t, r.Objects), types.ModeDefault, oracle.Connection{Src: a.addr, Dst: b.addr, Proto: k.proto, Port: k.port})
+			require.Equal(t, allowed, v.Allowed(), "egress %s", other)
+		}
+	}
+}
+
 func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "y", map[string]string{"app": "b"}, false)
 	var events []gen.Event
