@@ -268,7 +268,7 @@ func (n *node) fill(slot uint32, lines ...line) {
 		binary.NativeEndian.PutUint32(k[4:], l.identity)
 		k[8], k[9] = l.direction, l.proto
 		binary.BigEndian.PutUint16(k[10:], l.port)
-		var v [16]byte
+		var v [24]byte
 		binary.NativeEndian.PutUint64(v[0:], l.order)
 		binary.NativeEndian.PutUint32(v[8:], l.rule)
 		if l.deny {
