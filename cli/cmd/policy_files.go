@@ -7,13 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/weirnet/weir/cli/folder"
 	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	"github.com/weirnet/weir/pkg/policy/lint"
 	"github.com/weirnet/weir/pkg/policy/simulate"
-	"github.com/weirnet/weir/pkg/policy/types"
-	"github.com/weirnet/weir/pkg/workload"
 )
 
 // policyPathHelp says how commands that read files without an agent read a PATH.
@@ -59,29 +58,29 @@ func fileSets(paths []string) ([]fileSet, error) {
 	return out, nil
 }
 
+// folderSets is a folder that holds files, or else those below it that do.
 func folderSets(dir string) ([]fileSet, error) {
+	files, err := filesource.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading policies and pods: %w", err)
+	}
+	if len(files) > 0 {
+		return []fileSet{{dir, files}}, nil
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("reading policies and pods: %w", err)
 	}
-	own := fileSet{path: dir}
 	var below []fileSet
 	for _, e := range entries {
-		name := filepath.Join(dir, e.Name())
-		switch ext := filepath.Ext(name); {
-		case e.Name()[0] == '.':
-		case e.IsDir():
-			sets, err := folderSets(name)
-			if err != nil {
-				return nil, err
-			}
-			below = append(below, sets...)
-		case ext == ".yaml" || ext == ".yml" || ext == ".json":
-			own.files = append(own.files, name)
+		if !e.IsDir() || e.Name()[0] == '.' {
+			continue
 		}
-	}
-	if len(own.files) > 0 {
-		return []fileSet{own}, nil
+		sets, err := folderSets(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		below = append(below, sets...)
 	}
 	return below, nil
 }
@@ -111,25 +110,20 @@ func policyObjects(files []string) ([]k8s.Object, error) {
 // lintWorld turns what was read into what lint knows.
 func lintWorld(s *filesource.Snapshot) lint.World {
 	var w lint.World
-	filter := labels.DefaultFilter()
-	known := map[string]bool{}
+	sketch := folder.Sketch(s, clusterName)
+	sketch.Filter = labels.DefaultFilter()
+	for _, p := range sketch.Pods {
+		w.Pods = append(w.Pods, sketch.Pod(p))
+	}
+	named := map[string]bool{} // namespaces of pods, without an object of their own
 	for _, key := range s.PodOrder {
 		p := s.Pods[key]
-		own := labels.Pod{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Cluster: clusterName, Labels: p.Labels}
-		if n := s.Namespaces[p.Namespace]; n != nil {
-			own.NamespaceLabels = n.Labels
-		} else if !known[p.Namespace] {
-			known[p.Namespace] = true
+		if s.Namespaces[p.Namespace] == nil && !named[p.Namespace] {
+			named[p.Namespace] = true
 			w.Namespaces = append(w.Namespaces, lint.Namespace{Name: p.Namespace})
 		}
-		ids, _ := filter.Split(labels.PodLabels(own))
-		pod := simulate.Pod{Name: key, Labels: ids, Addrs: p.IPs, NamedPorts: namedPorts(p.NamedPorts)}
-		switch {
-		case p.HostNetwork:
-			pod.Addrs = nil
-			w.HostPods = append(w.HostPods, pod)
-		case !p.Ended():
-			w.Pods = append(w.Pods, pod)
+		if p.HostNetwork {
+			w.HostPods = append(w.HostPods, sketch.Pod(folder.Pod(s, key)))
 		}
 	}
 	for _, n := range s.Namespaces {
@@ -140,14 +134,6 @@ func lintWorld(s *filesource.Snapshot) lint.World {
 		w.Nodes = append(w.Nodes, simulate.Host{Name: "node " + h.Name, Addrs: h.Addrs, Labels: h.Labels})
 	}
 	return w
-}
-
-func namedPorts(ports []workload.NamedPort) types.NamedPorts {
-	out := types.NamedPorts{}
-	for _, p := range ports {
-		out[types.NamedPort{Name: p.Name, Proto: p.Proto}] = p.Port
-	}
-	return out
 }
 
 // lintSet lints the files of one set.

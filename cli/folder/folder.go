@@ -37,13 +37,12 @@ func Read(path string, o filesource.Options, mode policytypes.Mode) (*Folder, er
 		return nil, fmt.Errorf("reading policies and pods: %w", err)
 	}
 	f := &Folder{Path: path}
-	var files []string
-	if info.IsDir() {
-		if files, err = yamlFiles(path); err != nil {
-			return nil, err
-		}
-	} else {
-		f.Path, files = filepath.Dir(path), []string{path}
+	if !info.IsDir() {
+		f.Path = filepath.Dir(path)
+	}
+	files, err := filesource.List(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading tests: %w", err)
 	}
 	for _, name := range files {
 		if err := f.readTests(name); err != nil {
@@ -64,7 +63,7 @@ func Read(path string, o filesource.Options, mode policytypes.Mode) (*Folder, er
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("%s cannot be judged:\n%w", f.Path, err)
 	}
-	f.Sketch = sketch(snap, o.ClusterName)
+	f.Sketch = Sketch(snap, o.ClusterName)
 	f.Sketch.Mode, f.Sketch.Filter = mode, o.Labels
 	hosts, err := Outside(filepath.Join(f.Path, "lab", "outside.yaml"))
 	if err != nil {
@@ -85,20 +84,6 @@ func (f *Folder) Cluster() (*simulate.Cluster, error) {
 		return nil, fmt.Errorf("%s: %w", f.Path, err)
 	}
 	return c, nil
-}
-
-func yamlFiles(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading tests: %w", err)
-	}
-	var out []string
-	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); !e.IsDir() && e.Name()[0] != '.' && (ext == ".yaml" || ext == ".yml") {
-			out = append(out, filepath.Join(dir, e.Name()))
-		}
-	}
-	return out, nil
 }
 
 // readTests reads the tests of a file. Other objects are passed over: filesource
@@ -127,23 +112,17 @@ func (f *Folder) readTests(name string) error {
 	return nil
 }
 
-// sketch turns what was read into a world. Pods in the node's network are the
+// Sketch turns what was read into a world. Pods in the node's network are the
 // node; those that have ended are nobody.
-func sketch(snap *filesource.Snapshot, cluster string) simulate.Sketch {
+func Sketch(snap *filesource.Snapshot, cluster string) simulate.Sketch {
 	s := simulate.Sketch{Cluster: cluster, Namespaces: map[string]map[string]string{}}
 	for name, n := range snap.Namespaces {
 		s.Namespaces[name] = n.Labels
 	}
 	for _, key := range snap.PodOrder {
-		p := snap.Pods[key]
-		if !p.OwnsAddresses() {
-			continue
+		if snap.Pods[key].OwnsAddresses() {
+			s.Pods = append(s.Pods, Pod(snap, key))
 		}
-		pod := simulate.SketchedPod{Namespace: p.Namespace, Name: p.Name, ServiceAccount: p.ServiceAccount, Labels: p.Labels, Addrs: p.IPs}
-		for _, port := range snap.Ports[key] {
-			pod.Ports = append(pod.Ports, simulate.Port{Name: port.Name, Proto: port.Proto, Port: port.Port})
-		}
-		s.Pods = append(s.Pods, pod)
 	}
 	for _, h := range snap.Hosts() {
 		if h.Local {
@@ -155,4 +134,14 @@ func sketch(snap *filesource.Snapshot, cluster string) simulate.Sketch {
 		s.Policies = append(s.Policies, snap.Policies[id]...)
 	}
 	return s
+}
+
+// Pod is a pod of those that were read, as one of a sketch.
+func Pod(snap *filesource.Snapshot, key string) simulate.SketchedPod {
+	p := snap.Pods[key]
+	pod := simulate.SketchedPod{Namespace: p.Namespace, Name: p.Name, ServiceAccount: p.ServiceAccount, Labels: p.Labels, Addrs: p.IPs}
+	for _, port := range snap.Ports[key] {
+		pod.Ports = append(pod.Ports, simulate.Port{Name: port.Name, Proto: port.Proto, Port: port.Port})
+	}
+	return pod
 }

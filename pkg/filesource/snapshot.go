@@ -88,7 +88,7 @@ func (r *reader) scan(paths []string) (*Snapshot, []Problem) {
 	var problems []Problem
 	seen := map[string]bool{}
 	for _, p := range paths {
-		names, err := list(p)
+		names, err := List(p)
 		if err != nil {
 			problems = append(problems, Problem{File: p, Text: err.Error()})
 			for name := range r.files {
@@ -111,8 +111,8 @@ func (r *reader) scan(paths []string) (*Snapshot, []Problem) {
 	return r.merge(problems)
 }
 
-// list names the YAML files of a folder, or the file itself.
-func list(path string) ([]string, error) {
+// List names the files of a folder that are read, or the file itself.
+func List(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
