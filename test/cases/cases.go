@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/weirnet/weir/pkg/policy/casefile"
-	"github.com/weirnet/weir/pkg/policy/simulate"
 )
 
 //go:embed policy-cases.json.gz
@@ -25,17 +24,6 @@ const (
 
 // Set is all cases.
 type Set struct{ *casefile.Set }
-
-// The words of policy/casefile that tests of the data plane use.
-type (
-	WorldData = casefile.WorldData
-	Case      = casefile.Case
-	Cell      = casefile.Cell
-	Numbers   = simulate.Numbers
-)
-
-// Allowed is the letter of a cell that both ends allow.
-const Allowed = casefile.Allowed
 
 // Load reads all cases.
 func Load() (*Set, error) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/cli/trial"
 	"github.com/weirnet/weir/pkg/drop"
 	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
@@ -75,7 +76,7 @@ func TestEveryCellByTheKernel(t *testing.T) {
 
 // script is a case with all that must come out.
 type script struct {
-	Case
+	casefile.Case
 	steps []*scene
 	err   error
 }
@@ -90,15 +91,15 @@ type scene struct {
 
 // ask is a cell with what the oracle says.
 type ask struct {
-	Cell
+	casefile.Cell
 	from, to simulate.End
 	want     verdict
 }
 
-func write(data *WorldData, c Case) *script {
+func write(data *casefile.WorldData, c casefile.Case) *script {
 	s := &script{Case: c}
 	w := casefile.NewWorld(data, "default")
-	numbers := &Numbers{}
+	numbers := &simulate.Numbers{}
 	for i, step := range c.Steps {
 		one, err := writeStep(w, step, numbers)
 		if err != nil {
@@ -110,7 +111,7 @@ func write(data *WorldData, c Case) *script {
 	return s
 }
 
-func writeStep(w *casefile.World, step casefile.Step, numbers *Numbers) (*scene, error) {
+func writeStep(w *casefile.World, step casefile.Step, numbers *simulate.Numbers) (*scene, error) {
 	if err := w.Run(step); err != nil {
 		return nil, err
 	}
@@ -149,8 +150,8 @@ type kernel struct {
 
 // place is an address that a pod has or had.
 type place struct {
-	*dataplane.Endpoint
-	policy dataplane.Policy
+	*trial.Endpoint
+	policy trial.Policy
 }
 
 // shot is a packet of a cell.
@@ -225,13 +226,13 @@ func (k *kernel) apply(s *scene) error {
 		return err
 	}
 	for a, p := range k.at {
-		if _, there := addrs[a]; there || p.policy == (dataplane.Policy{}) {
+		if _, there := addrs[a]; there || p.policy == (trial.Policy{}) {
 			continue
 		}
 		if err := k.ClearPolicy(p.Endpoint, &p.policy, a.String()); err != nil {
 			return fmt.Errorf("policy of %s, which is gone: %w", a, err)
 		}
-		p.policy = dataplane.Policy{}
+		p.policy = trial.Policy{}
 	}
 	return nil
 }
@@ -268,7 +269,7 @@ func (k *kernel) fire(shots []shot, first, end int) error {
 		if s.enter {
 			program, mac = at.From, at.Layout.MAC
 		}
-		packet := dataplane.Packet{SrcMAC: mac, Proto: s.Probe.Proto, Flags: dataplane.TCPSYN,
+		packet := trial.Packet{SrcMAC: mac, Proto: s.Probe.Proto, Flags: trial.TCPSYN,
 			Src: netip.AddrPortFrom(s.from.Addr, sport(i)), Dst: netip.AddrPortFrom(s.to.Addr, s.Probe.Port)}
 		var err error
 		if s.act, err = k.Run(program, packet.Frame()); err != nil {
@@ -292,12 +293,12 @@ func (k *kernel) fire(shots []shot, first, end int) error {
 
 // compare holds a packet's fate and events against the table and the oracle.
 func (k *kernel) compare(sim *simulate.Cluster, s *shot) error {
-	act := uint32(dataplane.ActOK)
+	act := uint32(trial.ActOK)
 	switch {
-	case s.Want != Allowed:
-		act = dataplane.ActShot
+	case s.Want != casefile.Allowed:
+		act = trial.ActShot
 	case s.enter && s.to.Pod:
-		act = dataplane.ActRedirect
+		act = trial.ActRedirect
 	}
 	if s.want.letter != s.Want || s.act != act {
 		return fmt.Errorf("want %c, the oracle says %c, the program returned %d, want %d; it told %+v", s.Want, s.want.letter, s.act, act, s.told)

@@ -65,7 +65,7 @@ func newOracle(w *casefile.World, sim *simulate.Cluster) byOracle {
 	return byOracle{o, w.Policies()}
 }
 
-func (j byOracle) ask(from, to simulate.End, c Cell) (verdict, error) {
+func (j byOracle) ask(from, to simulate.End, c casefile.Cell) (verdict, error) {
 	v := oracle.Judge(j.world, j.policies, types.ModeDefault, oracle.Connection{
 		Src: from.Addr, Dst: to.Addr, Proto: c.Probe.Proto, Port: c.Probe.Port})
 	if v.Egress.Judged != from.Pod || v.Ingress.Judged != to.Pod {
@@ -75,7 +75,7 @@ func (j byOracle) ask(from, to simulate.End, c Cell) (verdict, error) {
 }
 
 // byMapState asks the map state of each end.
-func byMapState(sim *simulate.Cluster, from, to simulate.End, c Cell) (verdict, error) {
+func byMapState(sim *simulate.Cluster, from, to simulate.End, c casefile.Cell) (verdict, error) {
 	egress, ingress, err := sim.Decide(from, to, c.Probe.Proto, c.Probe.Port)
 	return verdict{simulate.Letter(egress.Verdict, ingress.Verdict), egress.Rule, ingress.Rule}, err
 }
@@ -91,7 +91,7 @@ func ends(t testing.TB, sim *simulate.Cluster, name string) simulate.End {
 
 // run plays all cases of which choose is true and returns the cells
 // asked. Both judges must give the right letter and the same rules.
-func run(t *testing.T, cluster string, choose func(Case) bool) int {
+func run(t *testing.T, cluster string, choose func(casefile.Case) bool) int {
 	t.Helper()
 	set := load(t)
 	asked := 0
@@ -115,9 +115,9 @@ func run(t *testing.T, cluster string, choose func(Case) bool) int {
 	return asked
 }
 
-func play(t *testing.T, data *WorldData, c Case, cluster string) (asked int, err error) {
+func play(t *testing.T, data *casefile.WorldData, c casefile.Case, cluster string) (asked int, err error) {
 	w := casefile.NewWorld(data, cluster)
-	numbers := &Numbers{}
+	numbers := &simulate.Numbers{}
 	for i, step := range c.Steps {
 		if err := w.Run(step); err != nil {
 			return asked, fmt.Errorf("step %d: %w", i, err)
@@ -154,7 +154,7 @@ func play(t *testing.T, data *WorldData, c Case, cluster string) (asked int, err
 func TestEveryCellOfEverySuite(t *testing.T) {
 	for _, suite := range []string{SuiteCyclonus, SuiteGenNP, SuiteGenCilium, SuiteHandCilium, SuiteGenCNP, SuiteConformance} {
 		t.Run(suite, func(t *testing.T) {
-			n := run(t, "default", func(c Case) bool { return c.Suite == suite })
+			n := run(t, "default", func(c casefile.Case) bool { return c.Suite == suite })
 			t.Logf("%d verdicts", n)
 			require.NotZero(t, n)
 		})
@@ -165,7 +165,7 @@ func TestEveryCellOfEverySuite(t *testing.T) {
 // cluster is called. All cases with a block in any policy, whatever their tags.
 func TestG04_IPBlockCasesUnderAnotherClusterName(t *testing.T) {
 	played := 0
-	n := run(t, "blue-7", func(c Case) bool {
+	n := run(t, "blue-7", func(c casefile.Case) bool {
 		has := slices.ContainsFunc(c.Steps, func(s casefile.Step) bool {
 			return slices.ContainsFunc(s.Do, func(op casefile.Op) bool {
 				return strings.Contains(string(op.Apply), `"ipBlock"`) || strings.Contains(string(op.Apply), "CIDR")
@@ -183,13 +183,13 @@ func TestG04_IPBlockCasesUnderAnotherClusterName(t *testing.T) {
 // A peer of another cluster has no business with this one's policies.
 func TestPodsOfAnotherClusterAreNobody(t *testing.T) {
 	set := load(t)
-	c := set.Cases[slices.IndexFunc(set.Cases, func(c Case) bool { return c.ID == "cilh-peer-namespace-exists" })]
+	c := set.Cases[slices.IndexFunc(set.Cases, func(c casefile.Case) bool { return c.ID == "cilh-peer-namespace-exists" })]
 	w := casefile.NewWorld(set.Worlds[c.World], "blue-7")
 	require.NoError(t, w.Run(c.Steps[0]))
 	w.Cluster = "green-1" // the pods get another cluster's label, the policy stays
-	sim, err := w.Simulate(&Numbers{})
+	sim, err := w.Simulate(&simulate.Numbers{})
 	require.NoError(t, err)
-	v, err := byMapState(sim, ends(t, sim, "y/a"), ends(t, sim, "x/a"), Cell{Probe: w.Probes[0]})
+	v, err := byMapState(sim, ends(t, sim, "y/a"), ends(t, sim, "x/a"), casefile.Cell{Probe: w.Probes[0]})
 	require.NoError(t, err)
 	require.Equal(t, byte(casefile.Ingress), v.letter)
 }

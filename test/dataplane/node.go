@@ -7,19 +7,6 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint/plan"
 )
 
-// What a program does with a frame, and flags of TCP.
-const (
-	ActOK, ActShot, ActRedirect = trial.ActOK, trial.ActShot, trial.ActRedirect
-	TCPSYN, TCPACK              = trial.TCPSYN, trial.TCPACK
-)
-
-// The words of cli/trial.
-type (
-	Endpoint = trial.Endpoint
-	Policy   = trial.Policy
-	Packet   = trial.Packet
-)
-
 // Node is a data plane that fails its test where it cannot go on.
 type Node struct {
 	*trial.Node
@@ -43,7 +30,7 @@ func Open(t testing.TB, fs string) *Node {
 }
 
 // Load loads the programs of an endpoint.
-func (n *Node) Load(layout plan.Layout) *Endpoint {
+func (n *Node) Load(layout plan.Layout) *trial.Endpoint {
 	n.t.Helper()
 	e, err := n.Node.Load(n.t.Context(), layout)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/cli/trial"
 	"github.com/weirnet/weir/pkg/drop"
 	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/maps/policymap"
 	"github.com/weirnet/weir/pkg/monitor"
 	"github.com/weirnet/weir/pkg/policy/oracle"
+	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/testutils"
 	wtypes "github.com/weirnet/weir/pkg/types"
-	"github.com/weirnet/weir/test/cases"
-	"github.com/weirnet/weir/test/dataplane"
 )
 
 const (
@@ -133,7 +133,7 @@ type run struct {
 	t       *testing.T
 	seed    uint64
 	node    *node
-	numbers cases.Numbers
+	numbers simulate.Numbers
 	rules   numbersOfRules
 	count   count
 	found   int
@@ -304,9 +304,9 @@ func (r *run) open(w *world, n int, open map[flowKey]*flow, used map[flowKey]boo
 			continue
 		}
 		used[c.key().undirected()] = true
-		flags := byte(dataplane.TCPSYN)
+		flags := byte(trial.TCPSYN)
 		if w.chance(20) {
-			flags = dataplane.TCPACK // picked up in the middle
+			flags = trial.TCPACK // picked up in the middle
 		}
 		wants := r.wants(w, c)
 		f := &flow{conn: c}
@@ -370,7 +370,7 @@ func (r *run) answer(w *world, open map[flowKey]*flow) error {
 			from, to = to, from
 		}
 		atDestination := !from.local() || to.local() && w.chance(25)
-		if err := r.send(w, f.conn, reply, dataplane.TCPACK, atDestination, allowed, told); err != nil {
+		if err := r.send(w, f.conn, reply, trial.TCPACK, atDestination, allowed, told); err != nil {
 			return err
 		}
 		if !allowed {
@@ -428,15 +428,15 @@ func (r *run) send(w *world, c conn, reply bool, flags byte, atDestination, allo
 	if reply {
 		from, to = to, from
 	}
-	prog, act := fromProgram, uint32(dataplane.ActOK)
+	prog, act := fromProgram, uint32(trial.ActOK)
 	at := from
 	if atDestination {
 		prog, at = toProgram, to
 	} else if to.local() {
-		act = dataplane.ActRedirect
+		act = trial.ActRedirect
 	}
 	if !allowed {
-		act = dataplane.ActShot
+		act = trial.ActShot
 	}
 	r.count.packets++
 	got, events, err := r.node.run(prog(at.pod.at), c.frame(reply, flags, at.pod.at.Layout.MAC))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/cli/trial"
 	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
 	"github.com/weirnet/weir/pkg/identity"
@@ -23,7 +24,7 @@ import (
 const endpoints = 24
 
 // endpoint is a pair of loaded entry programs, for a pod of any world.
-type endpoint = dataplane.Endpoint
+type endpoint = trial.Endpoint
 
 // node is a data plane that worlds are written to.
 type node struct {

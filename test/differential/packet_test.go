@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirnet/weir/cli/trial"
 	wtypes "github.com/weirnet/weir/pkg/types"
-	"github.com/weirnet/weir/test/dataplane"
 )
 
 const (
@@ -90,5 +90,5 @@ func (c conn) frame(reply bool, flags byte, srcMAC wtypes.MAC) []byte {
 	case reply:
 		src, dst = dst, src
 	}
-	return dataplane.Packet{SrcMAC: srcMAC, Src: src, Dst: dst, Proto: c.proto, Flags: flags}.Frame()
+	return trial.Packet{SrcMAC: srcMAC, Src: src, Dst: dst, Proto: c.proto, Flags: flags}.Frame()
 }

@@ -8,14 +8,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirnet/weir/cli/trial"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy"
 	"github.com/weirnet/weir/pkg/policy/oracle"
+	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/types"
 	wtypes "github.com/weirnet/weir/pkg/types"
-	"github.com/weirnet/weir/test/cases"
-	"github.com/weirnet/weir/test/dataplane"
 )
 
 // pod is a pod of a world, here or on another node.
@@ -26,7 +26,7 @@ type pod struct {
 	inForce    int // index of the world's version that the pod is held to
 	selector   *policy.SelectorPolicy
 	state      policy.MapState
-	kernel     dataplane.Policy
+	kernel     trial.Policy
 }
 
 // group is the same for pods that always have the same policy.
@@ -61,7 +61,7 @@ type world struct {
 	ports    []uint16   // worth asking about
 	inLXC    bool       // the node's own addresses are in weir_lxc, not in the ipcache
 
-	numbers  *cases.Numbers
+	numbers  *simulate.Numbers
 	index    *policy.Index
 	prefixes map[netip.Prefix]bool
 }
@@ -90,7 +90,7 @@ func (n *numbersOfRules) text(id types.RuleID) string {
 }
 
 // newWorld draws the world with this number.
-func newWorld(seed, number uint64, numbers *cases.Numbers, here []*endpoint) *world {
+func newWorld(seed, number uint64, numbers *simulate.Numbers, here []*endpoint) *world {
 	w := &world{gen: gen{rand.New(rand.NewPCG(seed, number))}, number: number, numbers: numbers}
 	taken := map[netip.Addr]bool{}
 	for _, e := range here {

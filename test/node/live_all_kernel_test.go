@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/pkg/policy/casefile"
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/test/cases"
 )
@@ -24,7 +25,7 @@ func TestLowestCasesByLivePackets(t *testing.T) {
 	for _, c := range set.Sample(60, cases.SuiteCyclonus, cases.SuiteGenNP) {
 		sampled[c.ID] = true
 	}
-	byWorld, elsewhere, suites := map[string][]cases.Case{}, 0, map[string]int{}
+	byWorld, elsewhere, suites := map[string][]casefile.Case{}, 0, map[string]int{}
 	for _, c := range set.Lowest(300) {
 		suites[c.Suite]++
 		if sampled[c.ID] {

@@ -24,7 +24,6 @@ import (
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
-	"github.com/weirnet/weir/test/cases"
 )
 
 // Where the entities of a world are (RFC 5737); no case names these addresses.
@@ -51,7 +50,7 @@ endpoints: [{addresses: [192.0.2.3]}]
 type fullWorld struct {
 	*box.Box
 	t       *testing.T
-	data    *cases.WorldData
+	data    *casefile.WorldData
 	ports   []lab.Port
 	sources map[string]lab.Source // by the names of the tables
 	inits   *initCounter
@@ -65,7 +64,7 @@ type fullWorld struct {
 	written  map[string]string          // files
 }
 
-func startFullWorld(t *testing.T, env *testutils.Env, name string, data *cases.WorldData) *fullWorld {
+func startFullWorld(t *testing.T, env *testutils.Env, name string, data *casefile.WorldData) *fullWorld {
 	t.Helper()
 	w := &fullWorld{
 		t: t, data: data, sources: map[string]lab.Source{}, inits: &initCounter{seen: map[lab.Flow]int{}}, sport: 20000,
@@ -380,7 +379,7 @@ func (w *fullWorld) checkPlaces(sim *simulate.Cluster) error {
 }
 
 // play runs a case and compares every cell of every step.
-func (w *fullWorld) play(c cases.Case) (asked int, wrong []string) {
+func (w *fullWorld) play(c casefile.Case) (asked int, wrong []string) {
 	w.t.Helper()
 	for i, step := range c.Steps {
 		if err := w.do(step); err != nil {
@@ -400,7 +399,7 @@ func (w *fullWorld) play(c cases.Case) (asked int, wrong []string) {
 }
 
 // ask sends a connection for every cell.
-func (w *fullWorld) ask(list []cases.Cell) (wrong []string) {
+func (w *fullWorld) ask(list []casefile.Cell) (wrong []string) {
 	w.t.Helper()
 	w.sport++
 	sent := make([]*exchange, len(list))
@@ -416,7 +415,7 @@ func (w *fullWorld) ask(list []cases.Cell) (wrong []string) {
 		if cell.Probe.Proto == types.ProtoSCTP {
 			arrived = w.inits.of(sent[i].flow)
 		}
-		if got != cell.Want || cell.Want != cases.Allowed && arrived > 0 {
+		if got != cell.Want || cell.Want != casefile.Allowed && arrived > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s: want %c, got %c; %d INITs came to the receiver", cell, cell.Want, got, arrived))
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirnet/weir/cli/probe"
 	"github.com/weirnet/weir/pkg/lab"
+	"github.com/weirnet/weir/pkg/policy/casefile"
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
@@ -33,7 +34,7 @@ func TestSampledCasesByLivePackets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byWorld := map[string][]cases.Case{}
+	byWorld := map[string][]casefile.Case{}
 	for _, c := range set.Sample(60, cases.SuiteCyclonus, cases.SuiteGenNP) {
 		byWorld[c.World] = append(byWorld[c.World], c)
 	}
@@ -61,12 +62,12 @@ func TestSampledCasesByLivePackets(t *testing.T) {
 type liveWorld struct {
 	*box.Box
 	t       *testing.T
-	data    *cases.WorldData
+	data    *casefile.WorldData
 	sources map[string]lab.Source // by the names of the tables
 	inits   *initCounter
 }
 
-func startWorld(t *testing.T, env *testutils.Env, name string, data *cases.WorldData) *liveWorld {
+func startWorld(t *testing.T, env *testutils.Env, name string, data *casefile.WorldData) *liveWorld {
 	t.Helper()
 	var ports []lab.Port
 	for _, p := range data.Probes {
@@ -99,7 +100,7 @@ func startWorld(t *testing.T, env *testutils.Env, name string, data *cases.World
 }
 
 // worldYAML is a world's namespaces and pods as objects.
-func worldYAML(t *testing.T, data *cases.WorldData) string {
+func worldYAML(t *testing.T, data *casefile.WorldData) string {
 	t.Helper()
 	var out strings.Builder
 	object := func(kind string, meta, spec map[string]any) {
@@ -129,7 +130,7 @@ func worldYAML(t *testing.T, data *cases.WorldData) string {
 
 // play puts a case's policies in force, compares every cell and takes the
 // policies away again.
-func (w *liveWorld) play(c cases.Case) (asked int, wrong []string) {
+func (w *liveWorld) play(c casefile.Case) (asked int, wrong []string) {
 	w.t.Helper()
 	var text strings.Builder
 	objects := 0
@@ -162,7 +163,7 @@ func (w *liveWorld) play(c cases.Case) (asked int, wrong []string) {
 		if got := lab.Letter(r, denials[r.Flow]); got != string(cell.Want) {
 			wrong = append(wrong, fmt.Sprintf("%s: want %c, got %s (%v)", cell, cell.Want, got, r.Err))
 		}
-		if n := w.inits.of(r.Flow); cell.Probe.Proto == types.ProtoSCTP && (n > 0) != (cell.Want == cases.Allowed) {
+		if n := w.inits.of(r.Flow); cell.Probe.Proto == types.ProtoSCTP && (n > 0) != (cell.Want == casefile.Allowed) {
 			wrong = append(wrong, fmt.Sprintf("%s: want %c, the receiver saw %d INITs", cell, cell.Want, n))
 		}
 	}
