@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,7 +52,9 @@ func (a *app) lab() *cobra.Command {
 	probe := &cobra.Command{Use: "probe", Short: "send real packets for the whole matrix and print the truth table", Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error { return a.labProbe(c.Context(), o) }}
 	probe.Flags().DurationVar(&o.timeout, "timeout", 700*time.Millisecond, "how long one probe waits for its answer")
-	exec := &cobra.Command{Use: "exec POD -- COMMAND...", Short: "run a command inside a pod's or host's namespace", Args: atLeastArgs(2),
+	exec := &cobra.Command{Use: "exec [flags] POD -- COMMAND...", DisableFlagsInUseLine: true, Short: "run a command inside a pod's or host's namespace", Args: atLeastArgs(2),
+		Long: "POD is NAMESPACE/NAME, or NAME where it is unique, the name of an outside host, or node for the node itself. What\n" +
+			"follows it belongs to the command. Exit code: that of the command, or 128 and the number of the signal that ended it.",
 		RunE: func(c *cobra.Command, args []string) error {
 			if args[1] == "--" {
 				args = slices.Delete(args, 1, 2)
@@ -175,32 +178,35 @@ func (a *app) labExec(ctx context.Context, o *labOptions, name string, command [
 	if err != nil {
 		return err
 	}
-	ns, err := labNetns(l, name)
+	where, err := l.Source(name)
 	if err != nil {
 		return err
 	}
 	cmd := osexec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, a.out, a.errOut
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	err = ns.Do(cmd.Run)
-	var exited *osexec.ExitError
-	if errors.As(err, &exited) {
-		return exitError(exited.ExitCode())
-	}
-	return err
+	return a.ended(ctx, command[0], where.Netns.Do(cmd.Run))
 }
 
-func labNetns(l *lab.Lab, name string) (lab.Netns, error) {
-	for _, s := range l.Sources() {
-		if s.Name == name {
-			return s.Netns, nil
+// ended turns the end of a command into weir's own, and says what a signal did.
+func (a *app) ended(ctx context.Context, name string, err error) error {
+	var exited *osexec.ExitError
+	code := 0
+	if errors.As(err, &exited) {
+		code = exited.ExitCode()
+		if status, ok := exited.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			code = 128 + int(status.Signal())
+			fmt.Fprintf(a.errOut, "weir: %s was ended by a signal: %s\n", name, status.Signal())
 		}
 	}
-	p, err := l.Pod(name)
-	if err != nil {
-		return "", err
+	switch {
+	case code != 0:
+		return exitError(code)
+	case err != nil && ctx.Err() != nil:
+		fmt.Fprintf(a.errOut, "weir: interrupted; %s was told to end\n", name)
+		return exitError(128 + int(unix.SIGTERM))
 	}
-	return p.Netns, nil
+	return err
 }
 
 // labProbe prints the tables of a running lab and each denied cell's rule.

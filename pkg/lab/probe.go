@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -82,6 +83,29 @@ func (l *Lab) Sources() []Source {
 		out = append(out, Source{h.Name, h.Netns, h.Addresses})
 	}
 	return append(out, Source{"node", l.Node(), l.Record.NodeAddrs})
+}
+
+// Source finds a pod by namespace/name, or by name where it is unique, a host
+// by its name, or the node.
+func (l *Lab) Source(name string) (Source, error) {
+	sources := l.Sources()
+	names := make([]string, len(sources))
+	for i, s := range sources {
+		if s.Name == name {
+			return s, nil
+		}
+		names[i] = s.Name
+	}
+	for _, p := range l.Record.Pods {
+		if p.Name == name {
+			p, err := l.Pod(name)
+			if err != nil {
+				return Source{}, err
+			}
+			return Source{p.Key(), p.Netns, p.Addresses}, nil
+		}
+	}
+	return Source{}, fmt.Errorf("nothing in the lab has the name %q; it has %s", name, strings.Join(names, ", "))
 }
 
 // Targets lists every declared port at every address.

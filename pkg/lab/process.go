@@ -142,6 +142,22 @@ func alive(pid int, binary string) bool {
 	return err != nil || binary == "" || filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == filepath.Base(binary)
 }
 
+// notReady says why the agent did not become ready: by its own last word, if it
+// ended, else by what asking it gave.
+func (l *Lab) notReady(asked error) error {
+	text, err := os.ReadFile(l.LogFile())
+	if err != nil || alive(l.Record.AgentPID, l.Record.Agent) {
+		return fmt.Errorf("waiting for the agent: %w", asked)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if word, ok := strings.CutPrefix(lines[i], "weir-agent: "); ok {
+			return fmt.Errorf("the agent ended: %s", word)
+		}
+	}
+	return fmt.Errorf("the agent ended and did not say why: %w", asked)
+}
+
 // logTail returns the last lines of the agent's log, for an error text.
 func (l *Lab) logTail(n int) string {
 	text, err := os.ReadFile(l.LogFile())

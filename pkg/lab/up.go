@@ -45,7 +45,7 @@ func (l *Lab) build(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if err := cfg.Ready(l.Socket()); err != nil {
-		return fmt.Errorf("waiting for the agent: %w", err)
+		return l.notReady(err)
 	}
 	for _, p := range cfg.Pods {
 		if _, err := l.AddPod(ctx, p); err != nil {
