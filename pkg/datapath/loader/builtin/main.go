@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"time"
 
@@ -28,6 +30,10 @@ func main() {
 		Clang: *clang, Sources: os.DirFS(*sources), Dir: *out,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}, loader.BuiltinShapes())
+	if errors.Is(err, exec.ErrNotFound) {
+		fmt.Fprintln(os.Stderr, "builtin: no clang to compile the data plane with; install clang-19 (make deps)")
+		os.Exit(1)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "builtin:", err)
 		os.Exit(1)
