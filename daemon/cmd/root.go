@@ -23,6 +23,10 @@ const (
 	stopTimeout  = 15 * time.Second
 )
 
+// settingsHelp says where settings are read from.
+const settingsHelp = "Every flag is also a key of the YAML file of --config (mtu: 1400) and an environment variable: WEIR_ and the flag's\n" +
+	"name in capitals with _ for - (WEIR_IPV4_POOL is --ipv4-pool). A flag wins over the variable, the variable over the file."
+
 // Execute runs weir-agent and returns the exit code: 0 stopped by a signal, 1
 // failed, 2 wrong usage.
 func Execute(args []string, out, errOut io.Writer) int {
@@ -36,7 +40,7 @@ func Execute(args []string, out, errOut io.Writer) int {
 			cfg, err := Load(args, os.Environ())
 			switch {
 			case errors.Is(err, pflag.ErrHelp):
-				fmt.Fprintf(out, "%s\n\nUsage: %s [FLAGS]\n\n%s", c.Long, c.CommandPath(), (&Config{}).flags().FlagUsages())
+				fmt.Fprintf(out, "%s\n\nUsage: %s [FLAGS]\n\n%s\n\n%s", c.Long, c.CommandPath(), settingsHelp, (&Config{}).flags().FlagUsages())
 			case err != nil:
 				fail(2, err)
 			default:

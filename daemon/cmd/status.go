@@ -82,13 +82,13 @@ func (a *agent) components() []gen.Component {
 	problems := a.source.Problems()
 	message := ""
 	if wrong := filesource.Errors(problems); len(wrong) > 0 {
-		message = fmt.Sprintf("%d problems in files; their last good version is in force; first: %s", len(wrong), wrong[0])
+		message = fmt.Sprintf("%s in the source; %s; first: %s", numberOf(len(wrong), "problem"), inForce(a.source.NeverGood()), wrong[0])
 	} else if len(problems) > 0 {
-		message = fmt.Sprintf("policies name %d objects that are not there; first: %s", len(problems), problems[0])
+		message = fmt.Sprintf("policies name what is not there: %s; first: %s", numberOf(len(problems), "object"), problems[0])
 	}
 	add("source", message != "", gen.StateWarning, message, "weir policy validate "+a.cfg.SourceDir)
 	unknown := append(a.unknownPorts(), "")
-	add("port names", len(unknown) > 1, gen.StateWarning, fmt.Sprintf("%d port names of policies match no pod; first: %s", len(unknown)-1, unknown[0]), "name the port in a pod or give its number; see: weir policy lint")
+	add("port names", len(unknown) > 1, gen.StateWarning, fmt.Sprintf("port names of policies that match no pod: %d; first: %s", len(unknown)-1, unknown[0]), "name the port in a pod or give its number; see: weir policy lint")
 	problem := a.ipcache.Problem()
 	add("ipcache", problem != nil, gen.StateFailing, fmt.Sprint("the kernel's prefixes are behind: ", problem), "see the agent's log; it tries again by itself")
 	degraded, audits, waiting := 0, 0, ""
@@ -103,12 +103,31 @@ func (a *agent) components() []gen.Component {
 			waiting = fmt.Sprintf("endpoint %d is %s: %s", r.ID, r.State, r.Reason)
 		}
 	}
-	add("audit", audits > 0, gen.StateWarning, fmt.Sprintf("%d endpoints only audit their policy: what it denies is let through", audits), "weir endpoint audit ID off; see: weir endpoint list")
-	add("policy maps", degraded > 0, gen.StateFailing, fmt.Sprintf("%d endpoints allow less than their policy does, which does not fit its map", degraded), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
+	add("audit", audits > 0, gen.StateWarning, numberOf(audits, "endpoint")+" in audit mode: what the policy denies is let through", "weir endpoint audit ID off; see: weir endpoint list")
+	add("policy maps", degraded > 0, gen.StateFailing, "too large for the map, which allows less than the policy: that of "+numberOf(degraded, "endpoint"), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
 	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
 	lost, err := a.maps.metrics.LostEvents()
 	add("events", err == nil && lost > 0, gen.StateWarning, fmt.Sprintf("%d events found no room in the ring", lost), "raise event-buffer")
 	return out
+}
+
+// inForce says what stands in for wrong files, of which never were never good.
+func inForce(never, wrong int) string {
+	switch never {
+	case 0:
+		return "the last good version is in force"
+	case wrong:
+		return "there was no good version yet, so nothing of it is in force"
+	}
+	return "the last good version is in force, where there was one"
+}
+
+// numberOf prints a number of things: "1 endpoint", "2 endpoints".
+func numberOf(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // Config tells how the agent was configured.

@@ -63,6 +63,35 @@ func (s *Source) Problems() []Problem {
 	return s.problems
 }
 
+// NeverGood counts the files and folders with problems, and those of them of
+// which no version was good, so that nothing of them is in force.
+func (s *Source) NeverGood() (never, wrong int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[string]bool{}
+	for _, p := range Errors(s.problems) {
+		if seen[p.File] {
+			continue
+		}
+		seen[p.File] = true
+		wrong++
+		if !s.reader.wasGood(p.File) {
+			never++
+		}
+	}
+	return never, wrong
+}
+
+// wasGood reports whether a version of the file, or of a file of the folder, was good.
+func (r *reader) wasGood(path string) bool {
+	for name, f := range r.files {
+		if f.good != nil && (name == path || filepath.Dir(name) == path) {
+			return true
+		}
+	}
+	return false
+}
+
 // Scan reads the folders once and applies what changed. The first scan marks
 // the tables as synced.
 func (s *Source) Scan() error {
@@ -78,6 +107,8 @@ func (s *Source) scan() error {
 		case containsProblem(s.problems, p):
 		case p.Warning:
 			s.cfg.Logger.Warn("a policy of the source names what is not there", "problem", p.String())
+		case !s.reader.wasGood(p.File):
+			s.cfg.Logger.Warn("the source is wrong and no version of it was good yet; nothing of it is in force", "problem", p.String())
 		default:
 			s.cfg.Logger.Warn("a file of the source is wrong; its last good version stays in force", "problem", p.String())
 		}

@@ -254,3 +254,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What was never good is told from what has a last good version in force.
+func TestWhatWasNeverGoodIsCounted(t *testing.T) {
+	s, _, _, dir := newSource(t)
+	counts := func(when string, never, wrong int) {
+		t.Helper()
+		scan(t, s)
+		if n, w := s.NeverGood(); n != never || w != wrong {
+			t.Errorf("%s: %d of %d were never good, want %d of %d", when, n, w, never, wrong)
+		}
+	}
+	counts("an empty folder", 0, 0)
+	put(t, dir, "a.yaml", "kind: Pod\n")
+	put(t, dir, "b.yaml", denyAll)
+	counts("one file that is wrong from the start", 1, 1)
+	put(t, dir, "b.yaml", "kind: NetworkPolicy\n")
+	counts("another that was good before", 1, 2)
+	gone := New(s.cfg)
+	gone.cfg.Dirs = []string{filepath.Join(dir, "missing")}
+	scan(t, gone)
+	if n, w := gone.NeverGood(); n != 1 || w != 1 {
+		t.Errorf("a folder that is not there: %d of %d", n, w)
+	}
+}
