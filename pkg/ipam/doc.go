@@ -14,10 +14,11 @@
 // # Rules
 //
 // An owner (container and interface) has one lease: asking again returns it if
-// it answers the request, and is an error if not. What Allocate returns is in
-// the file; a change that cannot be written is undone. The file is renamed into
-// place without a sync: it survives kill -9, and a power cut ends the pods
-// together with their leases. Expired leases go at the next Allocate or Expire.
+// it answers the request, and is an error if not. An endpoint gets only addresses
+// that Claim has found leased to it, or has leased. What Allocate returns is in the
+// file; a change that cannot be written is undone. The file is renamed into place
+// without a sync: it survives kill -9, and a power cut ends the pods together with
+// their leases. Expired leases go at the next Allocate or Expire.
 //
 // # After a restart
 //

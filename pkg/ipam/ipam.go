@@ -188,6 +188,11 @@ func (m *IPAM) Allocate(_ context.Context, r Request) (Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
+	return m.allocate(r)
+}
+
+// allocate is Allocate. m.mu is held.
+func (m *IPAM) allocate(r Request) (Lease, error) {
 	want, err := m.plan(r)
 	if err != nil {
 		return Lease{}, fmt.Errorf("lease addresses for %s: %w", r.Owner, err)
