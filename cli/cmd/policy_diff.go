@@ -145,7 +145,7 @@ func (a *app) writeDiff(d simulate.Difference) error {
 		fmt.Fprintf(a.out, "%s -> %s %d/%s (%s): %s becomes %s\n    was %s\n    now %s\n", p.From, p.To, p.Port, p.Proto,
 			strings.Join(p.Families, ", "), p.Old.Verdict, p.New.Verdict, p.Old, p.New)
 	}
-	_, err := fmt.Fprintf(a.out, "%d verdicts and the isolation of %d pods and directions differ\n", len(d.Pairs), len(d.Isolations))
+	_, err := fmt.Fprintf(a.out, "%s and %s differ\n", counted(len(d.Pairs), "verdict"), counted(len(d.Isolations), "isolation"))
 	return err
 }
 

@@ -200,13 +200,13 @@ func TestExplainTellsFamiliesApart(t *testing.T) {
 func TestDiffOfTwoFolders(t *testing.T) {
 	code, out, errOut := runWeir(t, "policy", "diff", shop, shop)
 	require.Zero(t, code, errOut)
-	require.Equal(t, "0 verdicts and the isolation of 0 pods and directions differ\n", out)
+	require.Equal(t, "0 verdicts and 0 isolations differ\n", out)
 	dir := copyShop(t, "policies.yaml", "- port: sql", "- port: 5400\n          endPort: 5431")
 	code, out, errOut = runWeir(t, "policy", "diff", shop, dir)
 	require.Equal(t, exitNo, code, errOut)
 	require.True(t, strings.HasPrefix(out, "shop/api -> shop/db 5432/TCP (IPv4, IPv6): allow becomes deny\n    was allow by NetworkPolicy shop/api egress[0] ("+shop+"/policies.yaml:58) and NetworkPolicy shop/db ingress[0]"), out)
 	require.Contains(t, out, "\n    now deny by default deny, because the pod is selected by")
-	require.True(t, strings.HasSuffix(out, "\n1 verdicts and the isolation of 0 pods and directions differ\n"))
+	require.True(t, strings.HasSuffix(out, "\n1 verdict and 0 isolations differ\n"))
 
 	dir = copyShop(t, "policies.yaml", "name: default-deny\n  namespace: shop", "name: default-deny\n  namespace: ops")
 	code, out, _ = runWeir(t, "policy", "diff", shop, dir, "-o", "json", "--port", "80")
