@@ -12,7 +12,7 @@ func (a *app) why() *cobra.Command {
 		Long: "SRC and DST are a pod (NAMESPACE/NAME), an endpoint id, or an address; an IPv6 address with a port is written\n" +
 			"[ADDRESS]:PORT. PORT is a number or the name of a port of the destination. PROTO is TCP where absent; a ping is\n" +
 			"DST/ICMP, another type DST:TYPE/ICMP with a number or a name such as EchoReply.\nPrints the verdict of each direction, the deciding rule with file and line, and what lost.\n" +
-			"Exit code 1 where the connection is denied.",
+			"Exit code 1 where the connection is denied, even if an endpoint in audit mode lets it through; a line says so then.",
 		Example: "  weir why shop/frontend shop/api:http\n  weir why 203.0.113.7 shop/db:5432/TCP",
 		Args:    exactArgs(2), RunE: a.runWhy}
 }

@@ -54,6 +54,17 @@ func TestAuditModeLetsThroughAndTells(t *testing.T) {
 			t.Errorf("audit events by source: %v", told)
 		}
 	}
+	why := func() string {
+		t.Helper()
+		code, out := run(t, b, nodeCommand(t, box.Binary(t, "weir"), "--socket", b.Socket(), "why", stranger.Key(), web.Key()+":80"))
+		if code != 1 {
+			t.Errorf("weir why: exit code %d: %s", code, out)
+		}
+		return out
+	}
+	if out := why(); !strings.Contains(out, "let through all the same: "+web.Key()+" is in audit mode") {
+		t.Errorf("weir why does not tell of audit mode: %s", out)
+	}
 	c, s := component(t, b, "audit")
 	if c.State != gen.StateWarning || s.Verdict != gen.StateWarning {
 		t.Errorf("the status does not warn of audit mode: %+v", c)
@@ -70,6 +81,9 @@ func TestAuditModeLetsThroughAndTells(t *testing.T) {
 		t.Error("after a restart audit mode is forgotten")
 	}
 	audit("off")
+	if out := why(); strings.Contains(out, "audit") {
+		t.Errorf("weir why tells of an audit mode that is off: %s", out)
+	}
 	stop = follow(t, b)
 	if _, err := open.Write([]byte("x")); err != nil {
 		t.Fatal(err)

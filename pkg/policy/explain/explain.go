@@ -17,6 +17,8 @@ type Peer struct {
 	PrefixIdentity identity.NumericIdentity // 0: no prefix of a policy covers the address
 	// Policy of the end; nil: it is no pod of this node, and judges nothing here.
 	Policy *policy.SelectorPolicy
+	// Audit lets through what the end's policy denies.
+	Audit bool
 	// Addr is the end's address; not valid: not known. Only changes need it.
 	Addr netip.Addr
 }

@@ -38,8 +38,9 @@ func TestAnExplanationNamesWhatDecidedAndWhatLost(t *testing.T) {
 	number := func(types.RuleRef) types.RuleID { n++; return n }
 	web := policy.Resolve(policy.Subject{Identity: 1000, Labels: app("web")}, []*types.Policy{p}, types.ModeDefault, number)
 	api := policy.Resolve(policy.Subject{Identity: 1001, Labels: app("api")}, []*types.Policy{p}, types.ModeDefault, number)
+	audit := false
 	ask := func(port uint16) Explanation {
-		return Explain(index, Question{From: Peer{Name: "shop/web", Identity: 1000, Policy: web}, To: Peer{Name: "shop/api", Identity: 1001, Policy: api}, Proto: wtypes.ProtoTCP, Port: port})
+		return Explain(index, Question{From: Peer{Name: "shop/web", Identity: 1000, Policy: web, Audit: audit}, To: Peer{Name: "shop/api", Identity: 1001, Policy: api, Audit: audit}, Proto: wtypes.ProtoTCP, Port: port})
 	}
 	e := ask(80)
 	if e.Verdict != types.Deny || e.Egress.Verdict != types.Allow || e.Ingress.Rule.Ref.Section != types.SectionIngressDeny || len(e.Ingress.Losers) != 1 {
@@ -58,6 +59,18 @@ func TestAnExplanationNamesWhatDecidedAndWhatLost(t *testing.T) {
 	if e := ask(443); e.Verdict != types.Allow {
 		t.Errorf("allowed port: %s", e)
 	}
+	through := "    let through all the same: shop/api is in audit mode\n"
+	if strings.Contains(text, "let through") {
+		t.Errorf("no end audits: %s", text)
+	}
+	audit = true
+	if e := ask(80); e.Verdict != types.Deny || !strings.Contains(e.String(), "ingressDeny[1] (api.yaml:11)\n"+through) || strings.Count(e.String(), "audit mode") != 1 {
+		t.Errorf("both ends audit and one denies: %s", e)
+	}
+	if e := ask(443); strings.Contains(e.String(), "audit mode") {
+		t.Errorf("nothing is denied: %s", e)
+	}
+	audit = false
 	e = ask(22)
 	if e.Verdict != types.Deny || !strings.Contains(e.String(), "default deny, because the pod is selected by NetworkPolicy shop/api (api.yaml:3)") {
 		t.Errorf("default deny: %s", e)

@@ -35,6 +35,9 @@ func (j *Judgement) write(b *strings.Builder, where string, end Peer) {
 		return
 	}
 	fmt.Fprintf(b, "  %s: %s by %s\n", where, j.Verdict, j.Rule.Ref)
+	if end.Audit && j.Verdict == types.Deny {
+		fmt.Fprintf(b, "    let through all the same: %s is in audit mode\n", end.Name)
+	}
 	for _, l := range j.Losers {
 		if l.Entry.Verdict == types.Pass && !l.Skipped && l.Entry.Beats(j.Rule.Entry) {
 			fmt.Fprintf(b, "    passed to the next tier by %s\n", l.Ref)
