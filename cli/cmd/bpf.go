@@ -37,6 +37,7 @@ func (a *app) bpf() *cobra.Command {
 	g := group("bpf", "dump what the kernel holds (root)", policy,
 		use("ct", "dump connections from their initiator", a.bpfCT),
 		use("ipcache", "dump prefixes with identities", a.bpfIPCache),
+		use("metrics", "dump the counters of packets by reason: passed, dropped and why, events lost", a.bpfMetrics),
 		use("endpoint", "dump endpoints by address with their policy slots", a.bpfEndpoint))
 	g.PersistentFlags().StringVar(&o.root, "bpf-root", "", "the agent's directory on a bpffs (default: ask the agent)")
 	return g
