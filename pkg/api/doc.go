@@ -13,7 +13,8 @@
 //
 // # Rules
 //
-// Handlers translate and decide nothing. A failure is an *v1.Error; any other
+// The form of a JSON body is checked in one place, before a handler sees it, against
+// the spec. Handlers translate and decide nothing. A failure is an *v1.Error; any other
 // error becomes "internal". The socket is never reachable by others than root
 // and the configured group, not even while it is being made. The queue is
 // replayed before the first request is served.

@@ -23,13 +23,15 @@ const (
 	bodyTimeout   = 30 * time.Second
 )
 
-// guard is what every request passes first: versions, limits, time, panics.
+// guard is what every request passes first: versions, limits, the body's form,
+// time, panics.
 type guard struct {
-	next     http.Handler
-	fail     failer
-	software string
-	timeout  time.Duration
-	streams  context.Context // ends with the server
+	next      http.Handler
+	operation func(*http.Request) string // the pattern that next serves the request under
+	fail      failer
+	software  string
+	timeout   time.Duration
+	streams   context.Context // ends with the server
 }
 
 func (g guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +49,7 @@ func (g guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.fail.response(out, r, err)
 		return
 	}
-	if err := readBody(w, r); err != nil {
+	if err := readBody(w, r, g.operation(r)); err != nil {
 		g.fail.response(out, r, err)
 		return
 	}
@@ -72,9 +74,10 @@ func (g guard) checkVersion(r *http.Request) error {
 		"the client speaks API %s (release %s), this agent API %s (release %s)", peer, orUnknown(r.Header.Get(v1.SoftwareHeader)), v1.Version, orUnknown(g.software))
 }
 
-// readBody takes the whole body into memory, so that a slow or endless sender
-// is refused before a handler runs.
-func readBody(w http.ResponseWriter, r *http.Request) error {
+// readBody takes the whole body into memory and checks its form, so that a slow
+// or endless sender and what the spec does not have are refused before a handler
+// runs.
+func readBody(w http.ResponseWriter, r *http.Request, operation string) error {
 	limit := int64(maxBody)
 	if strings.HasPrefix(r.URL.Path, v1.Base+"/policy") {
 		limit = maxPolicyBody
@@ -83,7 +86,7 @@ func readBody(w http.ResponseWriter, r *http.Request) error {
 		return tooLarge(limit)
 	}
 	if r.ContentLength == 0 {
-		return nil
+		return checkBody(operation, nil)
 	}
 	conn := http.NewResponseController(w)
 	conn.SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -98,7 +101,7 @@ func readBody(w http.ResponseWriter, r *http.Request) error {
 		return tooLarge(limit)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	return nil
+	return checkBody(operation, body)
 }
 
 func tooLarge(limit int64) error {

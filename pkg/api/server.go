@@ -54,7 +54,11 @@ func NewServer(cfg Config) *Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", fail.unknown)
 	gen.HandlerWithOptions(strict, gen.StdHTTPServerOptions{BaseURL: v1.Base, BaseRouter: mux, ErrorHandlerFunc: fail.request})
-	guard := guard{next: mux, fail: fail, software: cfg.Software, timeout: cfg.RequestTimeout, streams: streams}
+	operation := func(r *http.Request) string {
+		_, pattern := mux.Handler(r)
+		return pattern
+	}
+	guard := guard{next: mux, operation: operation, fail: fail, software: cfg.Software, timeout: cfg.RequestTimeout, streams: streams}
 	s.http = &http.Server{
 		Handler:           guard,
 		ReadHeaderTimeout: 10 * time.Second,

@@ -442,7 +442,9 @@ type EndpointRequest struct {
 	// Labels Labels for runtimes without a pod object (args.cni.labels); a pod object's labels win.
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
-	// LeaseID The lease to take over; it stops expiring.
+	// LeaseID The lease to take over; it stops expiring. It must be the attachment's and hold the addresses. Without one
+	// the agent leases exactly the addresses to the attachment; one that is in no pool, the node's own or somebody
+	// else's is refused.
 	LeaseID string `json:"leaseId,omitempty,omitzero"`
 
 	// Netns Path of the pod's network namespace, for people.
@@ -620,7 +622,9 @@ type Interface struct {
 
 	// Mac Hardware address of the pod's end.
 	Mac string `json:"mac"`
-	Mtu int    `json:"mtu,omitempty,omitzero"`
+
+	// Mtu Bytes; 0 is not known.
+	Mtu int `json:"mtu,omitempty,omitzero"`
 }
 
 // Lease defines model for Lease.
@@ -1081,14 +1085,16 @@ type ClientInterface interface {
 	// Corresponds with GET /endpoint/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+	// mode is as it was, unless the failure says otherwise.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
 	PatchEndpointWithBody(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+	// mode is as it was, unless the failure says otherwise.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1096,7 +1102,8 @@ type ClientInterface interface {
 	PatchEndpoint(ctx context.Context, id EndpointID, body PatchEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutEndpointWithBody Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+	// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+	// to the attachment, see leaseId.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1104,7 +1111,8 @@ type ClientInterface interface {
 	PutEndpointWithBody(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+	// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+	// to the attachment, see leaseId.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1165,7 +1173,7 @@ type ClientInterface interface {
 	// Corresponds with POST /ipam (the `PostIPAM` operationId).
 	PostIPAM(ctx context.Context, body PostIPAMJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteIPAM Give back the lease that holds the address, with both families.
+	// DeleteIPAM Give back the lease that holds the address, with both families. Refused (conflict) while an endpoint has one of its addresses.
 	//
 	// Corresponds with DELETE /ipam/{ip} (the `DeleteIPAM` operationId).
 	DeleteIPAM(ctx context.Context, ip string, params *DeleteIPAMParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1300,7 +1308,8 @@ func (c *Client) GetEndpoint(ctx context.Context, id EndpointID, reqEditors ...R
 	return c.Client.Do(req)
 }
 
-// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+// mode is as it was, unless the failure says otherwise.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1317,7 +1326,8 @@ func (c *Client) PatchEndpointWithBody(ctx context.Context, id EndpointID, conte
 	return c.Client.Do(req)
 }
 
-// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+// mode is as it was, unless the failure says otherwise.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1335,7 +1345,8 @@ func (c *Client) PatchEndpoint(ctx context.Context, id EndpointID, body PatchEnd
 }
 
 // PutEndpointWithBody Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+// to the attachment, see leaseId.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1353,7 +1364,8 @@ func (c *Client) PutEndpointWithBody(ctx context.Context, id EndpointID, content
 }
 
 // PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+// to the attachment, see leaseId.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1524,7 +1536,7 @@ func (c *Client) PostIPAM(ctx context.Context, body PostIPAMJSONRequestBody, req
 	return c.Client.Do(req)
 }
 
-// DeleteIPAM Give back the lease that holds the address, with both families.
+// DeleteIPAM Give back the lease that holds the address, with both families. Refused (conflict) while an endpoint has one of its addresses.
 //
 // Corresponds with DELETE /ipam/{ip} (the `DeleteIPAM` operationId).
 func (c *Client) DeleteIPAM(ctx context.Context, ip string, params *DeleteIPAMParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3043,14 +3055,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /endpoint/{id} (the `GetEndpoint` operationId).
 	GetEndpointWithResponse(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*GetEndpointResponse, error)
 
-	// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+	// mode is as it was, unless the failure says otherwise.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
 	PatchEndpointWithBodyWithResponse(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchEndpointResponse, error)
 
-	// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+	// mode is as it was, unless the failure says otherwise.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3058,7 +3072,8 @@ type ClientWithResponsesInterface interface {
 	PatchEndpointWithResponse(ctx context.Context, id EndpointID, body PatchEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchEndpointResponse, error)
 
 	// PutEndpointWithBodyWithResponse Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+	// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+	// to the attachment, see leaseId.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3066,7 +3081,8 @@ type ClientWithResponsesInterface interface {
 	PutEndpointWithBodyWithResponse(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEndpointResponse, error)
 
 	// PutEndpointWithResponse Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+	// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+	// to the attachment, see leaseId.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3143,7 +3159,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /ipam (the `PostIPAM` operationId).
 	PostIPAMWithResponse(ctx context.Context, body PostIPAMJSONRequestBody, reqEditors ...RequestEditorFn) (*PostIPAMResponse, error)
 
-	// DeleteIPAMWithResponse Give back the lease that holds the address, with both families.
+	// DeleteIPAMWithResponse Give back the lease that holds the address, with both families. Refused (conflict) while an endpoint has one of its addresses.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -4575,7 +4591,8 @@ func (c *ClientWithResponses) GetEndpointWithResponse(ctx context.Context, id En
 	return ParseGetEndpointResponse(rsp)
 }
 
-// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+// mode is as it was, unless the failure says otherwise.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4588,7 +4605,8 @@ func (c *ClientWithResponses) PatchEndpointWithBodyWithResponse(ctx context.Cont
 	return ParsePatchEndpointResponse(rsp)
 }
 
-// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+// mode is as it was, unless the failure says otherwise.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4602,7 +4620,8 @@ func (c *ClientWithResponses) PatchEndpointWithResponse(ctx context.Context, id 
 }
 
 // PutEndpointWithBodyWithResponse Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+// to the attachment, see leaseId.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4616,7 +4635,8 @@ func (c *ClientWithResponses) PutEndpointWithBodyWithResponse(ctx context.Contex
 }
 
 // PutEndpointWithResponse Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+// to the attachment, see leaseId.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4759,7 +4779,7 @@ func (c *ClientWithResponses) PostIPAMWithResponse(ctx context.Context, body Pos
 	return ParsePostIPAMResponse(rsp)
 }
 
-// DeleteIPAMWithResponse Give back the lease that holds the address, with both families.
+// DeleteIPAMWithResponse Give back the lease that holds the address, with both families. Refused (conflict) while an endpoint has one of its addresses.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5806,11 +5826,13 @@ type ServerInterface interface {
 	// GetEndpoint One endpoint.
 	// (GET /endpoint/{id})
 	GetEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
-	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+	// mode is as it was, unless the failure says otherwise.
 	// (PATCH /endpoint/{id})
 	PatchEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
 	// PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+	// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+	// to the attachment, see leaseId.
 	// (PUT /endpoint/{id})
 	PutEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
 	// GetEndpointHealthz Whether the endpoint works, and the parts that do not.
@@ -5840,7 +5862,7 @@ type ServerInterface interface {
 	// PostIPAM Lease addresses, all that are asked for or none. The lease expires unless an endpoint takes it over.
 	// (POST /ipam)
 	PostIPAM(w http.ResponseWriter, r *http.Request)
-	// DeleteIPAM Give back the lease that holds the address, with both families.
+	// DeleteIPAM Give back the lease that holds the address, with both families. Refused (conflict) while an endpoint has one of its addresses.
 	// (DELETE /ipam/{ip})
 	DeleteIPAM(w http.ResponseWriter, r *http.Request, ip string, params DeleteIPAMParams)
 	// ListMaps Kernel maps with their memory and entry counts.
@@ -8042,11 +8064,13 @@ type StrictServerInterface interface {
 	// GetEndpoint One endpoint.
 	// (GET /endpoint/{id})
 	GetEndpoint(ctx context.Context, request GetEndpointRequestObject) (GetEndpointResponseObject, error)
-	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent.
+	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
+	// mode is as it was, unless the failure says otherwise.
 	// (PATCH /endpoint/{id})
 	PatchEndpoint(ctx context.Context, request PatchEndpointRequestObject) (PatchEndpointResponseObject, error)
 	// PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
-	// The same request again (container, interface, namespace, pod UID) returns the same endpoint.
+	// The same request again (container, interface, namespace, pod UID) returns the same endpoint. The addresses must be leased
+	// to the attachment, see leaseId.
 	// (PUT /endpoint/{id})
 	PutEndpoint(ctx context.Context, request PutEndpointRequestObject) (PutEndpointResponseObject, error)
 	// GetEndpointHealthz Whether the endpoint works, and the parts that do not.
@@ -8076,7 +8100,7 @@ type StrictServerInterface interface {
 	// PostIPAM Lease addresses, all that are asked for or none. The lease expires unless an endpoint takes it over.
 	// (POST /ipam)
 	PostIPAM(ctx context.Context, request PostIPAMRequestObject) (PostIPAMResponseObject, error)
-	// DeleteIPAM Give back the lease that holds the address, with both families.
+	// DeleteIPAM Give back the lease that holds the address, with both families. Refused (conflict) while an endpoint has one of its addresses.
 	// (DELETE /ipam/{ip})
 	DeleteIPAM(ctx context.Context, request DeleteIPAMRequestObject) (DeleteIPAMResponseObject, error)
 	// ListMaps Kernel maps with their memory and entry counts.
