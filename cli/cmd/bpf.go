@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/maps/ctmap"
 	"github.com/weirnet/weir/pkg/maps/ipcachemap"
@@ -32,7 +33,8 @@ func (a *app) bpf() *cobra.Command {
 			return run(c, root)
 		}}
 	}
-	policy := &cobra.Command{Use: "policy ID", Short: "dump the policy map of an endpoint, each entry with its rule", Args: exactArgs(1), Long: endpointIDHelp,
+	policy := &cobra.Command{Use: "policy ID", Short: "dump the policy map of an endpoint, each entry with its rule", Args: exactArgs(1),
+		Long: endpointIDHelp + "\nJUDGED counts the packets that a line decided; PACKETS and BYTES are those of the flows that its rule let through, as the agent knows them.",
 		RunE: func(c *cobra.Command, args []string) error { return a.bpfPolicy(c, o, args[0]) }}
 	g := group("bpf", "dump what the kernel holds (root)", policy,
 		use("ct", "dump connections from their initiator", a.bpfCT),
@@ -68,7 +70,9 @@ type policyLine struct {
 	Precedence uint32 `json:"precedence"`
 	Rule       uint32 `json:"rule"`
 	RuleText   string `json:"ruleText,omitempty"`
-	Judged     uint64 `json:"judged"` // packets that the line decided or passed on
+	Judged     uint64 `json:"judged"`  // packets that the line decided or passed on
+	Packets    uint64 `json:"packets"` // of the flows that the line's rule let through
+	Bytes      uint64 `json:"bytes"`
 }
 
 func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
@@ -94,6 +98,18 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 	if err != nil {
 		return err
 	}
+	type ruleOf struct {
+		direction string
+		rule      uint32
+	}
+	carried := map[ruleOf]gen.RuleCounter{}
+	counters, err := agent.EndpointCounters(c.Context(), id)
+	if err != nil {
+		return err
+	}
+	for _, r := range counters {
+		carried[ruleOf{string(r.Direction), r.Rule.ID}] = r
+	}
 	var lines []policyLine
 	texts := map[uint32]string{}
 	for k, v := range entries {
@@ -109,8 +125,9 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 		case v.Deny:
 			verdict = "deny"
 		}
+		flows := carried[ruleOf{policytypes.Direction(k.Direction).String(), v.Rule}]
 		lines = append(lines, policyLine{policytypes.Direction(k.Direction).String(), k.Stage, k.Identity, types.Proto(k.Protocol).String(), k.Port, k.PortBits,
-			verdict, uint32(v.Order >> 32), v.Rule, texts[v.Rule], v.Judged})
+			verdict, uint32(v.Order >> 32), v.Rule, texts[v.Rule], v.Judged, flows.Packets, flows.Bytes})
 	}
 	slices.SortFunc(lines, func(x, y policyLine) int {
 		return cmp.Or(cmp.Compare(x.Direction, y.Direction), cmp.Compare(x.Stage, y.Stage), cmp.Compare(x.Identity, y.Identity), cmp.Compare(x.Proto, y.Proto), cmp.Compare(x.Port, y.Port), cmp.Compare(x.PortBits, y.PortBits))
@@ -128,9 +145,9 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 			if l.PortBits > 0 && l.PortBits < 16 {
 				port += fmt.Sprintf("-%d", l.Port|uint16(0xFFFF>>l.PortBits))
 			}
-			cells = append(cells, []string{l.Direction, fmt.Sprint(l.Stage), peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence), fmt.Sprint(l.Judged), fmt.Sprint(l.Rule), or(l.RuleText)})
+			cells = append(cells, []string{l.Direction, fmt.Sprint(l.Stage), peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence), fmt.Sprint(l.Judged), fmt.Sprint(l.Packets), fmt.Sprint(l.Bytes), fmt.Sprint(l.Rule), or(l.RuleText)})
 		}
-		return a.rows("DIRECTION STAGE IDENTITY PROTO PORT VERDICT PRECEDENCE JUDGED NUMBER RULE", cells)
+		return a.rows("DIRECTION STAGE IDENTITY PROTO PORT VERDICT PRECEDENCE JUDGED PACKETS BYTES NUMBER RULE", cells)
 	})
 }
 

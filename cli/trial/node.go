@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"time"
@@ -286,7 +287,7 @@ func (n *Node) Flows() ([]ctmap.Flow, error) {
 // ForgetFlows empties conntrack.
 func (n *Node) ForgetFlows() error {
 	for _, m := range n.ct {
-		if _, _, err := m.GC(0, func(ctmap.Flow) bool { return true }); err != nil {
+		if _, _, err := m.GC(math.MaxUint32, func(ctmap.Flow) {}); err != nil {
 			return err
 		}
 	}

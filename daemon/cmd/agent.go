@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -92,7 +93,14 @@ func newAgent(m modules) error {
 	manager := m.Endpoints.Manager
 	m.Late.manager = manager
 	a.health = &health{agent: a, started: time.Now()}
-	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases, words: m.State.maps.words}
+	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases, words: m.State.maps.words,
+		counted: &counters{rule: m.Repository.Rule, maps: m.State.maps, ended: map[counterKey]volume{}, at: func(addr netip.Addr) (uint16, bool) {
+			e := manager.ByAddr(addr)
+			if e == nil {
+				return 0, false
+			}
+			return e.ID, true
+		}}}
 	a.events = newEvents(a.maps, m.Log)
 	a.events.manager, a.events.labels, a.events.rule = manager, identities{m.Identities}.labelsOf, m.Repository.Rule
 	var err error
@@ -137,6 +145,7 @@ func (a *agent) forget(e endpointmanager.Event) {
 	}
 	a.loops.Go(func() { // the caller owns the endpoint and must not wait
 		a.repo.UpdatePods(nil, goneAddrs(a.endpoints.Manager, e.New))
+		a.api.counted.forget(e.New.ID)
 		if _, err := a.leases.ReleaseOwner(e.New.Attachment()); err != nil {
 			a.log.Warn("Lease of a deleted endpoint not released", "endpoint", e.New.ID, "error", err)
 		}
@@ -183,7 +192,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.loop(run, "source", a.source.Run)
 	a.loop(run, "leases", a.leases.Run)
 	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
-	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.maps.sweepFlows() }))
+	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.api.counted.sweep() }))
 	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendPolicies))
 	a.loop(run, "readiness", a.becomeReady)
 	return nil

@@ -27,6 +27,7 @@ type endpoints struct {
 	creator *creator.Creator
 	leases  *leases
 	words   *lxcmap.Config
+	counted *counters
 }
 
 // Endpoints lists all endpoints (endpoint/api reader).
@@ -97,6 +98,16 @@ func (a *endpoints) Log(ref id.Ref) ([]gen.LogEntry, bool) {
 		out = append(out, gen.LogEntry{Time: s.Time, Code: gen.LogEntryCode(s.Severity), State: string(s.State), Message: s.Message})
 	}
 	return out, true
+}
+
+// Counters tells what the endpoint's rules let through.
+func (a *endpoints) Counters(ref id.Ref) ([]gen.RuleCounter, bool, error) {
+	e, err := a.manager.Lookup(ref)
+	if err != nil {
+		return nil, false, nil
+	}
+	out, err := a.counted.of(e.ID)
+	return out, true, err
 }
 
 // Timeline lists the stations that an endpoint passed.

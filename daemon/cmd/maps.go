@@ -106,11 +106,11 @@ func (m *kernelMaps) infos(root bpf.Root) ([]gen.MapInfo, error) {
 	return out, nil
 }
 
-// sweepFlows removes expired connections.
-func (m *kernelMaps) sweepFlows() error {
+// sweepFlows removes expired connections and calls gone with each.
+func (m *kernelMaps) sweepFlows(gone func(ctmap.Flow)) error {
 	now := uint32(bpf.FlowTime().Seconds())
-	_, _, err4 := m.ct4.GC(now, nil)
-	_, _, err6 := m.ct6.GC(now, nil)
+	_, _, err4 := m.ct4.GC(now, gone)
+	_, _, err6 := m.ct6.GC(now, gone)
 	return errors.Join(err4, err6)
 }
 

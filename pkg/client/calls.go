@@ -61,6 +61,12 @@ func (c *Client) EndpointLog(ctx context.Context, id string) ([]gen.LogEntry, er
 	return v, err
 }
 
+// EndpointCounters asks what the flows carried that each rule allowed.
+func (c *Client) EndpointCounters(ctx context.Context, id string) ([]gen.RuleCounter, error) {
+	v, _, err := call[[]gen.RuleCounter](ctx, c, "read the counters of endpoint "+id, func(ctx context.Context) (*http.Response, error) { return c.api.GetEndpointCounters(ctx, id) })
+	return v, err
+}
+
 // EndpointTimeline asks which stations an endpoint passed.
 func (c *Client) EndpointTimeline(ctx context.Context, id string) ([]gen.Station, error) {
 	v, _, err := call[[]gen.Station](ctx, c, "read the timeline of endpoint "+id, func(ctx context.Context) (*http.Response, error) { return c.api.GetEndpointTimeline(ctx, id) })

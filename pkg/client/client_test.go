@@ -139,6 +139,8 @@ func TestEveryOperationAgreesWithTheSpecInBothDirections(t *testing.T) {
 	}
 	_, err = c.EndpointLog(ctx, "5")
 	ok(err)
+	_, err = c.EndpointCounters(ctx, "5")
+	ok(err)
 	_, err = c.EndpointTimeline(ctx, "5")
 	ok(err)
 	_, err = c.EndpointHealth(ctx, "5")

@@ -143,6 +143,11 @@ func (f *fake) Create(context.Context, endpointapi.Request) (gen.Endpoint, bool,
 	return f.endpoint(), first, nil
 }
 func (f *fake) Delete(context.Context, id.Ref) (bool, []error) { return true, nil }
+func (f *fake) Counters(ref id.Ref) ([]gen.RuleCounter, bool, error) {
+	_, found := f.Endpoint(ref)
+	return []gen.RuleCounter{{Direction: gen.DirectionIngress, Rule: gen.Rule{ID: 3, Kind: gen.RulePolicy}, Packets: 2, Bytes: 120}}, found, nil
+}
+
 func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
 	e, found := f.Endpoint(ref)
 	e.Policy.Audit = s.Audit

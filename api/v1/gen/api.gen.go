@@ -827,6 +827,17 @@ type RuleKind string
 // RuleSays Of a rule of an explanation.
 type RuleSays string
 
+// RuleCounter defines model for RuleCounter.
+type RuleCounter struct {
+	// Bytes From the network header on.
+	Bytes     uint64    `json:"bytes"`
+	Direction Direction `json:"direction"`
+
+	// Packets Of the flows in both directions.
+	Packets uint64 `json:"packets"`
+	Rule    Rule   `json:"rule"`
+}
+
 // State defines model for State.
 type State string
 
@@ -1119,6 +1130,12 @@ type ClientInterface interface {
 	// Corresponds with PUT /endpoint/{id} (the `PutEndpoint` operationId).
 	PutEndpoint(ctx context.Context, id EndpointID, body PutEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetEndpointCounters What the flows carried that each rule allowed, open ones and those that ended since the agent started. A flow that was
+	// pushed out of a full connection table is not counted.
+	//
+	// Corresponds with GET /endpoint/{id}/counters (the `GetEndpointCounters` operationId).
+	GetEndpointCounters(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetEndpointHealthz Whether the endpoint works, and the parts that do not.
 	//
 	// Corresponds with GET /endpoint/{id}/healthz (the `GetEndpointHealthz` operationId).
@@ -1372,6 +1389,22 @@ func (c *Client) PutEndpointWithBody(ctx context.Context, id EndpointID, content
 // Corresponds with PUT /endpoint/{id} (the `PutEndpoint` operationId).
 func (c *Client) PutEndpoint(ctx context.Context, id EndpointID, body PutEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutEndpointRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetEndpointCounters What the flows carried that each rule allowed, open ones and those that ended since the agent started. A flow that was
+// pushed out of a full connection table is not counted.
+//
+// Corresponds with GET /endpoint/{id}/counters (the `GetEndpointCounters` operationId).
+func (c *Client) GetEndpointCounters(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEndpointCountersRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -2018,6 +2051,40 @@ func NewPutEndpointRequestWithBody(server string, id EndpointID, contentType str
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetEndpointCountersRequest constructs an http.Request for the GetEndpointCounters method
+func NewGetEndpointCountersRequest(server string, id EndpointID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/endpoint/%s/counters", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -3089,6 +3156,14 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /endpoint/{id} (the `PutEndpoint` operationId).
 	PutEndpointWithResponse(ctx context.Context, id EndpointID, body PutEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEndpointResponse, error)
 
+	// GetEndpointCountersWithResponse What the flows carried that each rule allowed, open ones and those that ended since the agent started. A flow that was
+	// pushed out of a full connection table is not counted.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /endpoint/{id}/counters (the `GetEndpointCounters` operationId).
+	GetEndpointCountersWithResponse(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*GetEndpointCountersResponse, error)
+
 	// GetEndpointHealthzWithResponse Whether the endpoint works, and the parts that do not.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3574,6 +3649,54 @@ func (r PutEndpointResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetEndpointCountersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]RuleCounter
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetEndpointCountersResponse) GetJSON200() *[]RuleCounter {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetEndpointCountersResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetEndpointCountersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEndpointCountersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEndpointCountersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetEndpointCountersResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4649,6 +4772,20 @@ func (c *ClientWithResponses) PutEndpointWithResponse(ctx context.Context, id En
 	return ParsePutEndpointResponse(rsp)
 }
 
+// GetEndpointCountersWithResponse What the flows carried that each rule allowed, open ones and those that ended since the agent started. A flow that was
+// pushed out of a full connection table is not counted.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /endpoint/{id}/counters (the `GetEndpointCounters` operationId).
+func (c *ClientWithResponses) GetEndpointCountersWithResponse(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*GetEndpointCountersResponse, error) {
+	rsp, err := c.GetEndpointCounters(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEndpointCountersResponse(rsp)
+}
+
 // GetEndpointHealthzWithResponse Whether the endpoint works, and the parts that do not.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -5147,6 +5284,39 @@ func ParsePutEndpointResponse(rsp *http.Response) (*PutEndpointResponse, error) 
 			return nil, err
 		}
 		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetEndpointCountersResponse parses an HTTP response from a GetEndpointCountersWithResponse call
+func ParseGetEndpointCountersResponse(rsp *http.Response) (*GetEndpointCountersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEndpointCountersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []RuleCounter
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Error
@@ -5835,6 +6005,10 @@ type ServerInterface interface {
 	// to the attachment, see leaseId.
 	// (PUT /endpoint/{id})
 	PutEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
+	// GetEndpointCounters What the flows carried that each rule allowed, open ones and those that ended since the agent started. A flow that was
+	// pushed out of a full connection table is not counted.
+	// (GET /endpoint/{id}/counters)
+	GetEndpointCounters(w http.ResponseWriter, r *http.Request, id EndpointID)
 	// GetEndpointHealthz Whether the endpoint works, and the parts that do not.
 	// (GET /endpoint/{id}/healthz)
 	GetEndpointHealthz(w http.ResponseWriter, r *http.Request, id EndpointID)
@@ -6107,6 +6281,32 @@ func (siw *ServerInterfaceWrapper) PutEndpoint(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PutEndpoint(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetEndpointCounters operation middleware
+func (siw *ServerInterfaceWrapper) GetEndpointCounters(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id EndpointID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetEndpointCounters(w, r, id)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6933,6 +7133,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/endpoint/{id}", wrapper.PutEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint/{id}/log", wrapper.GetEndpointLog)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint/{id}/timeline", wrapper.GetEndpointTimeline)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint/{id}/counters", wrapper.GetEndpointCounters)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/endpoint/{id}/healthz", wrapper.GetEndpointHealthz)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/identity", wrapper.ListIdentities)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/identity/{id}", wrapper.GetIdentity)
@@ -7231,6 +7432,45 @@ type PutEndpointdefaultJSONResponse struct {
 }
 
 func (response PutEndpointdefaultJSONResponse) VisitPutEndpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEndpointCountersRequestObject struct {
+	ID EndpointID `json:"id"`
+}
+
+type GetEndpointCountersResponseObject interface {
+	VisitGetEndpointCountersResponse(w http.ResponseWriter) error
+}
+
+type GetEndpointCounters200JSONResponse []RuleCounter
+
+func (response GetEndpointCounters200JSONResponse) VisitGetEndpointCountersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEndpointCountersdefaultJSONResponse struct {
+	Body       Error
+	StatusCode int
+}
+
+func (response GetEndpointCountersdefaultJSONResponse) VisitGetEndpointCountersResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -8073,6 +8313,10 @@ type StrictServerInterface interface {
 	// to the attachment, see leaseId.
 	// (PUT /endpoint/{id})
 	PutEndpoint(ctx context.Context, request PutEndpointRequestObject) (PutEndpointResponseObject, error)
+	// GetEndpointCounters What the flows carried that each rule allowed, open ones and those that ended since the agent started. A flow that was
+	// pushed out of a full connection table is not counted.
+	// (GET /endpoint/{id}/counters)
+	GetEndpointCounters(ctx context.Context, request GetEndpointCountersRequestObject) (GetEndpointCountersResponseObject, error)
 	// GetEndpointHealthz Whether the endpoint works, and the parts that do not.
 	// (GET /endpoint/{id}/healthz)
 	GetEndpointHealthz(ctx context.Context, request GetEndpointHealthzRequestObject) (GetEndpointHealthzResponseObject, error)
@@ -8361,6 +8605,32 @@ func (sh *strictHandler) PutEndpoint(w http.ResponseWriter, r *http.Request, id 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(PutEndpointResponseObject); ok {
 		if err := validResponse.VisitPutEndpointResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetEndpointCounters operation middleware
+func (sh *strictHandler) GetEndpointCounters(w http.ResponseWriter, r *http.Request, id EndpointID) {
+	var request GetEndpointCountersRequestObject
+
+	request.ID = id
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetEndpointCounters(ctx, request.(GetEndpointCountersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetEndpointCounters")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetEndpointCountersResponseObject); ok {
+		if err := validResponse.VisitGetEndpointCountersResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -47,6 +47,11 @@ func (f *fake) Delete(_ context.Context, ref id.Ref) (bool, []error) {
 	f.deleted = append(f.deleted, ref.String())
 	return ok, f.problems
 }
+func (f *fake) Counters(ref id.Ref) ([]gen.RuleCounter, bool, error) {
+	_, found := f.Endpoint(ref)
+	return []gen.RuleCounter{{Direction: gen.DirectionIngress, Rule: gen.Rule{ID: 3, Kind: gen.RulePolicy}, Packets: 2, Bytes: 120}}, found, nil
+}
+
 func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
 	e, found := f.Endpoint(ref)
 	e.Policy.Audit = s.Audit

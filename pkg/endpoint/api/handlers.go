@@ -32,6 +32,7 @@ type historian interface {
 	Log(ref id.Ref) ([]gen.LogEntry, bool)
 	Timeline(ref id.Ref) ([]gen.Station, bool)
 	Health(ctx context.Context, ref id.Ref) (gen.EndpointHealth, bool)
+	Counters(ref id.Ref) (c []gen.RuleCounter, found bool, err error)
 }
 
 // writer makes and removes endpoints.
@@ -127,6 +128,19 @@ func (h *Handlers) GetEndpointTimeline(_ context.Context, r gen.GetEndpointTimel
 		return nil, err
 	}
 	return gen.GetEndpointTimeline200JSONResponse(append([]gen.Station{}, stations...)), nil
+}
+
+// GetEndpointCounters answers with what the rules of the endpoint let through.
+func (h *Handlers) GetEndpointCounters(_ context.Context, r gen.GetEndpointCountersRequestObject) (gen.GetEndpointCountersResponseObject, error) {
+	var failed error
+	out, err := find(r.ID, func(ref id.Ref) (c []gen.RuleCounter, found bool) {
+		c, found, failed = h.history.Counters(ref)
+		return c, found
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	return gen.GetEndpointCounters200JSONResponse(append([]gen.RuleCounter{}, out...)), nil
 }
 
 // GetEndpointHealthz answers with the endpoint's health.

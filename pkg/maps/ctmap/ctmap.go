@@ -97,11 +97,11 @@ func (c *Map) Count() (int, error) {
 	return n, err
 }
 
-// GC deletes flows that have expired at now, in seconds since boot, and those
-// that drop, unless nil, returns true for. It returns the numbers of deleted
-// and of remaining flows; they are right also with an error.
-func (c *Map) GC(now uint32, drop func(Flow) bool) (deleted, left int, err error) {
-	return c.sweep(func(f Flow) bool { return f.Expires <= now || drop != nil && drop(f) })
+// GC deletes flows that have expired at now, in seconds since boot, and calls
+// gone with each of them. It returns the numbers of deleted and of remaining
+// flows; they are right also with an error.
+func (c *Map) GC(now uint32, gone func(Flow)) (deleted, left int, err error) {
+	return c.sweep(func(f Flow) bool { return f.Expires <= now }, gone)
 }
 
 // Purge deletes the flows of an address, whichever end it is.
@@ -112,18 +112,18 @@ func (c *Map) Purge(addr netip.Addr) (deleted int, err error) {
 	}
 	deleted, _, err = c.sweep(func(f Flow) bool {
 		return f.Initiator.Addr() == addr || f.Responder.Addr() == addr
-	})
+	}, func(Flow) {})
 	if err != nil {
 		err = fmt.Errorf("forget the connections of %s: %w", addr, err)
 	}
 	return deleted, err
 }
 
-func (c *Map) sweep(drop func(Flow) bool) (deleted, left int, err error) {
+func (c *Map) sweep(drop func(Flow) bool, gone func(Flow)) (deleted, left int, err error) {
 	if c.family == IPv4 {
-		return sweep[key4](c, drop)
+		return sweep[key4](c, drop, gone)
 	}
-	return sweep[key6](c, drop)
+	return sweep[key6](c, drop, gone)
 }
 
 // MemoryBytes is the kernel memory of the map, allocated at creation.
@@ -149,20 +149,24 @@ func each[K rawKey](m *ebpf.Map, fn func(Flow) bool) error {
 // sweep deletes after each chunk that it reads, so that little time passes
 // between the judgement and the deletion. A hash is read bucket by bucket, so
 // deletions do not disturb it.
-func sweep[K rawKey](c *Map, drop func(Flow) bool) (deleted, left int, err error) {
+func sweep[K rawKey](c *Map, drop func(Flow) bool, gone func(Flow)) (deleted, left int, err error) {
 	var victims []K
+	var flows []Flow // of the victims
 	var failed error
 	err = bpf.Chunks(c.m, func(keys []K, entries []entry) bool {
-		victims = victims[:0]
+		victims, flows = victims[:0], flows[:0]
 		for i := range keys {
-			if drop(decode(keys[i], entries[i])) {
-				victims = append(victims, keys[i])
+			if f := decode(keys[i], entries[i]); drop(f) {
+				victims, flows = append(victims, keys[i]), append(flows, f)
 			}
 		}
 		left += len(keys) - len(victims)
 		failed = c.lock.Do(func() error { return bpf.Delete(c.m, victims) })
 		if failed == nil {
 			deleted += len(victims)
+			for _, f := range flows {
+				gone(f)
+			}
 		}
 		return failed == nil
 	})

@@ -172,6 +172,8 @@ func (f *fakeAgent) Create(_ context.Context, r endpointapi.Request) (gen.Endpoi
 	return e, true, nil
 }
 
+func (f *fakeAgent) Counters(id.Ref) ([]gen.RuleCounter, bool, error) { return nil, false, nil }
+
 func (f *fakeAgent) Change(context.Context, id.Ref, gen.EndpointSettings) (gen.Endpoint, bool, error) {
 	return gen.Endpoint{}, false, nil
 }
