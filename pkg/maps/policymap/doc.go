@@ -23,7 +23,10 @@
 // it removes from. Additions come first, denies before allows and long
 // prefixes before short ones; then removals, allows first and short prefixes
 // first. Then no packet gets through that both the former and the new policy
-// deny. Everything else goes into another slot, whole.
+// deny. A delta of any size is made in place if it only adds or only removes
+// lines that allow, as then no packet is denied either that both policies allow,
+// and if it is no more work than another slot. Everything else goes into another
+// slot, whole.
 //
 // The caller has switched its endpoint to another slot before it calls Release.
 // A released slot's map is replaced by a fresh one, but only after a grace

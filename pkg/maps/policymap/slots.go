@@ -24,7 +24,7 @@ const (
 	DefaultSpares = 32
 
 	noPrealloc = 1   // BPF_F_NO_PREALLOC
-	maxDelta   = 128 // lines that an in-place delta may add and remove
+	maxDelta   = 128 // lines that an in-place delta may add and remove, unless it goes one way
 	// gather is how long the goroutine waits for more slots to put into a batch.
 	gather = 50 * time.Millisecond
 )

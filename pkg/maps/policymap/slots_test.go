@@ -145,6 +145,15 @@ func lines(id uint32, n int) map[Key]Entry {
 	return want
 }
 
+// denied are the same lines, which deny.
+func denied(want map[Key]Entry) map[Key]Entry {
+	for k, e := range want {
+		e.Deny = true
+		want[k] = e
+	}
+	return want
+}
+
 func with(base map[Key]Entry, more map[Key]Entry) map[Key]Entry {
 	all := maps.Clone(base)
 	maps.Copy(all, more)
@@ -222,7 +231,9 @@ func TestWhatDoesNotFitInPlaceGoesToAnotherSlotWhole(t *testing.T) {
 	}{
 		"a changed line":                          {changed, 2, ""},
 		"a plane that gains and loses":            {swapped, 2, ""},
-		"a large delta":                           {with(base, lines(100, maxDelta+1)), 2, ""},
+		"a large delta that denies":               {with(base, denied(lines(100, maxDelta+1))), 2, ""},
+		"a large delta with one line that denies": {with(base, with(lines(100, maxDelta), denied(lines(99, 1)))), 2, ""},
+		"a large delta that goes both ways":       {with(lines(1, 9), lines(100, maxDelta)), 2, ""},
 		"a slot that another group uses":          {with(base, lines(100, 1)), 2, "h"},
 		"a policy computed from the same version": {with(base, lines(100, 1)), 1, ""},
 		"a policy computed from older facts":      {with(base, lines(100, 1)), 0, ""},
@@ -247,6 +258,24 @@ func TestWhatDoesNotFitInPlaceGoesToAnotherSlotWhole(t *testing.T) {
 				t.Error("released twice")
 			}
 		})
+	}
+}
+
+func TestALargeDeltaOfAllowsIsMadeInPlaceOnlyWhereItSavesWork(t *testing.T) {
+	s := fakeSlots(t, newFake(), Limits{})
+	few, many, most := lines(1, 10), lines(1, 3000), lines(1, 1000)
+	n := mustAcquire(t, s, "g", 1, few)
+	if m := mustUpdate(t, s, n, "g", 2, many); m != n {
+		t.Error("2990 lines more went to another slot")
+	}
+	if m := mustUpdate(t, s, n, "g", 3, lines(1, 2000)); m != n {
+		t.Error("1000 lines fewer went to another slot")
+	}
+	if m := mustUpdate(t, s, n, "g", 4, most); m != n {
+		t.Error("as many lines fewer as stay went to another slot")
+	}
+	if m := mustUpdate(t, s, n, "g", 5, few); m == n {
+		t.Error("990 lines were removed in place, where ten are left")
 	}
 }
 
