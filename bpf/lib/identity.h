@@ -20,8 +20,8 @@ static __always_inline struct endpoint_info *lookup_endpoint(const __be32 *addr,
 	return bpf_map_lookup_elem(&weir_lxc, &key);
 }
 
-/* The addresses of local pods and of the node are in weir_lxc; the trie is
- * asked only on a miss, and an address that it does not know is the world. */
+/* The addresses of local pods are in weir_lxc; the trie is asked only on a
+ * miss, and an address that it does not know is the world. */
 static __always_inline void identify_peer(const __be32 *addr, __u8 family, __u32 *identity, __u32 *prefix_identity)
 {
 	struct endpoint_info *info = lookup_endpoint(addr, family);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Structs shared with Go. Each has a Go twin in pkg/maps/<map> (or pkg/monitor
- * for events) that is checked against this object's BTF by a test and at start.
+ * for events) that a test compares with these by their BTF.
  * Addresses and ports are in network byte order where the type says __be,
  * everything else is in host byte order. No implicit padding.
  */

@@ -8,7 +8,6 @@ import (
 	"github.com/weirnet/weir/pkg/drop"
 	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
-	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/maps/ipcachemap"
 	"github.com/weirnet/weir/pkg/maps/lxcmap"
 	"github.com/weirnet/weir/pkg/policy/simulate"
@@ -57,9 +56,6 @@ func (j *Judge) Take(ctx context.Context, sim *simulate.Cluster) error {
 		for _, e := range ends {
 			if !e.Labels.HasWorld() {
 				prefixes[netip.PrefixFrom(e.Addr, e.Addr.BitLen())] = ipcachemap.Entry{Identity: uint32(e.Identity), PrefixIdentity: uint32(e.Prefix)}
-			}
-			if e.Identity == identity.ReservedHost {
-				addrs[e.Addr] = lxcmap.Info{Identity: uint32(e.Identity), PrefixIdentity: uint32(e.Prefix), Flags: lxcmap.FlagNode}
 			}
 		}
 		if len(ends) == 0 || !ends[0].Pod {

@@ -204,9 +204,6 @@ func (k *kernel) apply(s *scene) error {
 		if e.Pod || e.Identity == identity.ReservedHost || e.Identity == identity.ReservedRemoteNode || e.Identity == identity.ReservedKubeAPIServer {
 			s.prefixes[netip.PrefixFrom(e.Addr, e.Addr.BitLen())] = ipcachemap.Entry{Identity: uint32(e.Identity), PrefixIdentity: uint32(e.Prefix)}
 		}
-		if e.Identity == identity.ReservedHost {
-			addrs[e.Addr] = lxcmap.Info{Identity: uint32(e.Identity), PrefixIdentity: uint32(e.Prefix), Flags: lxcmap.FlagNode}
-		}
 		if !e.Pod {
 			continue
 		}
