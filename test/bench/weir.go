@@ -29,22 +29,29 @@ const benchPods = `{apiVersion: v1, kind: Pod, metadata: {namespace: bench, name
 {apiVersion: v1, kind: Pod, metadata: {namespace: bench, name: server, labels: {app: server}}, spec: {containers: []}}
 `
 
-// newNode starts a lab without pods and follows its events, so that the figures
-// include a ring that is really drained.
+// newNode starts a node that knows the objects of two pods.
 func newNode(ctx context.Context, o options, name string, flags ...string) (*node, error) {
+	return startNode(ctx, o, name, map[string]string{"pods.yaml": benchPods}, nil, flags...)
+}
+
+// startNode starts a lab without pods and follows its events, so that the figures
+// include a ring that is really drained.
+func startNode(ctx context.Context, o options, name string, files map[string]string, hosts []lab.Host, flags ...string) (*node, error) {
 	dir := filepath.Join(o.state, name)
 	source := filepath.Join(dir, "source")
 	if err := os.MkdirAll(source, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(source, "pods.yaml"), []byte(benchPods), 0o644); err != nil {
-		return nil, err
+	for file, text := range files {
+		if err := os.WriteFile(filepath.Join(source, file), []byte(text), 0o644); err != nil {
+			return nil, err
+		}
 	}
 	l, err := lab.Up(ctx, lab.Config{
 		Dir: filepath.Join(dir, "lab"), SourceDir: source, BPFRoot: "/sys/fs/bpf/" + filepath.Base(o.state) + "-" + name, NodeName: "bench",
 		Agent: filepath.Join(o.dir, "weir-agent"), Plugin: filepath.Join(o.dir, "weir-cni"),
-		AgentFlags: flags,
-		Ready:      func(socket string) error { return client.WaitReady(ctx, socket, "bench") },
+		AgentFlags: flags, Hosts: hosts,
+		Ready: func(socket string) error { return client.WaitReady(ctx, socket, "bench") },
 	})
 	if err != nil {
 		return nil, err
