@@ -53,28 +53,6 @@ func (t *Turn) regenerate(level regeneration.Level, reason string) bool {
 	return queued
 }
 
-// SetAudit switches audit mode, and returns when the kernel has it. In audit mode
-// what a rule denies is let through and told of.
-func (e *Endpoint) SetAudit(ctx context.Context, on bool) error {
-	var before uint32
-	built := false
-	err := e.Update(func(t *Turn) {
-		if t.Row.Audit == on {
-			return
-		}
-		t.Row.Audit, before, built = on, t.Row.KernelRevision, t.Row.Built()
-		t.regenerate(regeneration.LevelPolicy, fmt.Sprintf("audit mode %v", on))
-	})
-	if err != nil || !built {
-		return err // what is not built yet is built with it
-	}
-	row, err := e.Wait(ctx, func(r *Row) bool { return r.KernelRevision != before || !r.State.Alive() })
-	if err != nil {
-		return fmt.Errorf("endpoint %d has not switched its audit mode yet (%s): %w", e.ID, row.State, err)
-	}
-	return nil
-}
-
 // Retry queues a build again after a failure, if it is still wanted.
 func (e *Endpoint) Retry(level regeneration.Level, reason string) {
 	_ = e.Update(func(t *Turn) {
@@ -115,6 +93,7 @@ func (e *Endpoint) BeginBuild() (row *Row, level regeneration.Level, ok bool) {
 	}
 	if ok {
 		own.building, own.buildID = true, row.Identity
+		t.Row.auditing = row.Audit
 	}
 	t.Unlock()
 	return row, level, ok
@@ -127,6 +106,7 @@ type Outcome struct {
 	Slot             uint32
 	SlotGroup        string
 	KernelRevision   uint32
+	Audit            bool // denied traffic passes
 	Entries          map[policytypes.Key]policytypes.Entry
 	PolicyRevision   uint64
 	Degraded         string // why more than the policy says is denied; empty otherwise
@@ -145,6 +125,7 @@ func (e *Endpoint) CommitBuild(o Outcome) (ready bool) {
 	r := t.Row
 	r.Realized, r.PrefixIdentities, r.Restored = &o.Layout, o.PrefixIdentities, false
 	r.Slot, r.SlotGroup, r.KernelRevision, r.Degraded = o.Slot, o.SlotGroup, o.KernelRevision, o.Degraded
+	r.KernelAudit, r.auditing = o.Audit, false
 	r.PolicyEntries, r.RealizedPolicy = len(o.Entries), o.Entries
 	r.PolicyRevision, r.AttemptedRevision = o.PolicyRevision, o.PolicyRevision
 	r.NextPolicyRevision = max(r.NextPolicyRevision, o.PolicyRevision)
@@ -165,6 +146,7 @@ func (e *Endpoint) FailBuild(cause error, level regeneration.Level, revision uin
 	defer t.Unlock()
 	e.own.building, e.own.buildID = false, 0
 	e.own.pending = regeneration.Max(e.own.pending, level)
+	t.Row.auditing = false
 	t.Row.AttemptedRevision = max(t.Row.AttemptedRevision, revision)
 	if t.state == regeneration.StateWaitingForIdentity {
 		return t.Row.Built()

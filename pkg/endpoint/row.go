@@ -89,6 +89,8 @@ type Row struct {
 	Slot             uint32 // policy slot in force; 0: deny everything
 	SlotGroup        string // under which the slot is held
 	KernelRevision   uint32 // beside the slot, as the last build wrote it; ipcache changes move it on
+	KernelAudit      bool   // Audit, as the last build wrote it
+	auditing         bool   // a build runs that switches Audit on, or leaves it on
 	PolicyEntries    int    // in force
 	RealizedPolicy   map[policytypes.Key]policytypes.Entry
 
@@ -130,7 +132,7 @@ func (r *Row) same(o *Row) bool {
 		r.Link == o.Link && r.Pod == o.Pod && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
 		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.Identity == o.Identity &&
 		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot && r.SlotGroup == o.SlotGroup &&
-		r.KernelRevision == o.KernelRevision && r.PolicyEntries == o.PolicyEntries &&
+		r.KernelRevision == o.KernelRevision && r.KernelAudit == o.KernelAudit && r.auditing == o.auditing && r.PolicyEntries == o.PolicyEntries &&
 		r.PolicyRevision == o.PolicyRevision && r.NextPolicyRevision == o.NextPolicyRevision &&
 		r.AffectedRevision == o.AffectedRevision && r.AttemptedRevision == o.AttemptedRevision
 }

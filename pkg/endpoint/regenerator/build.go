@@ -59,7 +59,7 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 		}
 	}
 	out = endpoint.Outcome{
-		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision,
+		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision, Audit: w.row.Audit,
 		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded,
 	}
 	if w.slot == 0 {
@@ -198,7 +198,7 @@ func (w *work) swap() error {
 		// A change in place is there for the whole group already; the retry
 		// gives this endpoint its revision.
 		w.e.DoubtPolicy()
-		return errors.Join(err, w.releaseIf(fresh, slot, w.row.PolicyGroup()))
+		return errors.Join(err, w.auditBack(), w.releaseIf(fresh, slot, w.row.PolicyGroup()))
 	}
 	w.slot, w.revision, w.group = slot, revision, w.row.PolicyGroup()
 	w.onUndo(func(context.Context) error { return w.swapBack(old, slot, fresh) })
@@ -246,7 +246,19 @@ func (w *work) fillPart(old uint32, cause error) (slot uint32, fresh bool, err e
 	return slot, fresh, nil
 }
 
+// auditBack leaves audit mode as it was before the build: what was not built must
+// not let denied traffic through.
+func (w *work) auditBack() error {
+	if !w.auditDiffers {
+		return nil
+	}
+	return w.r.cfg.Words.SetAudit(w.row.ID, !w.row.Audit)
+}
+
 func (w *work) swapBack(old, slot uint32, fresh bool) error {
+	if err := w.auditBack(); err != nil {
+		return err
+	}
 	var err error
 	if w.row.Built() || w.row.Restored {
 		err = w.r.cfg.Words.SetPolicy(w.row.ID, old, w.r.cfg.Words.NextRevision())
