@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -75,7 +76,7 @@ func Errorf(code Code, next, format string, args ...any) *Error {
 func (e *Error) Error() string {
 	s := e.Text
 	if e.LastStation != "" || e.WaitingFor != "" {
-		s += fmt.Sprintf(" (last finished station %s, waiting for %s)", orNone(e.LastStation), orNone(e.WaitingFor))
+		s += fmt.Sprintf(" (last finished station %s, waiting for %s)", cmp.Or(e.LastStation, "none"), cmp.Or(e.WaitingFor, "nothing"))
 	}
 	if e.Next != "" {
 		s += "; " + e.Next
@@ -103,11 +104,4 @@ func CodeOf(err error) Code {
 		return e.Code
 	}
 	return ""
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }

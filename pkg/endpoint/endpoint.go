@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,14 +49,14 @@ func (e *NotAliveError) Unwrap() error { return ErrNotAlive }
 type NotReadyError struct {
 	ID      uint16
 	Passed  regeneration.Station // the last one; may be empty
-	Waiting regeneration.Station // being passed, or failed; may be empty
+	Waiting regeneration.Station // being passed, or failed, or else the next one; empty after the last
 	Reason  string               // what went wrong last; may be empty
 	Err     error                // the context's, or a NotAliveError
 }
 
 // Error names the stations and the reason.
 func (e *NotReadyError) Error() string {
-	s := fmt.Sprintf("endpoint %d is not ready; last station passed %q, waiting for %q", e.ID, e.Passed, e.Waiting)
+	s := fmt.Sprintf("endpoint %d is not ready; last station passed %s, waiting for %s", e.ID, cmp.Or(e.Passed, "none"), cmp.Or(e.Waiting, "nothing"))
 	if e.Reason != "" {
 		s += ": " + e.Reason
 	}
@@ -188,6 +189,9 @@ func (e *Endpoint) WaitReady(ctx context.Context) error {
 		err = e.notAlive()
 	}
 	passed, waiting := e.Progress()
+	if waiting == "" {
+		waiting = passed.Next()
+	}
 	return &NotReadyError{ID: e.ID, Passed: passed, Waiting: waiting, Reason: row.Reason, Err: err}
 }
 

@@ -155,7 +155,7 @@ func newScene(t *testing.T, build func(*Build)) *scene {
 func succeed(b *Build) {
 	row, _, ok := b.Endpoint.BeginBuild()
 	if ok {
-		b.Endpoint.CommitBuild(Outcome{Layout: row.Desired(), PolicyRevision: max(row.NextPolicyRevision, 1)})
+		b.Endpoint.CommitBuild(Outcome{Layout: row.Desired(), PolicyRevision: max(row.NextPolicyRevision, 1), Audit: row.Audit})
 	}
 }
 
@@ -574,6 +574,22 @@ func TestTimelineIsInTheOrderOfTheStations(t *testing.T) {
 	passed, waiting := e.Progress()
 	require.Equal(t, regeneration.StationPlan, passed)
 	require.Equal(t, regeneration.StationLoad, waiting)
+}
+
+func TestAnEndpointThatIsNotReadyNamesWhatItWaitsFor(t *testing.T) {
+	s := newScene(t, nil)
+	defer s.stop()
+	e := s.endpoint(1)
+	defer e.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	text := func() string { return e.WaitReady(ctx).Error() }
+	require.Contains(t, text(), "last station passed none, waiting for cni.add: ")
+	e.Enter(regeneration.StationCreated, "")(nil)
+	require.Contains(t, text(), "last station passed endpoint.created, waiting for metadata: ", "between two stations")
+	e.Enter(regeneration.StationLoad, "")(errors.New("boom"))
+	require.Contains(t, text(), "last station passed endpoint.created, waiting for load: ")
+	require.Contains(t, (&NotReadyError{ID: 1, Passed: regeneration.StationEvent, Err: context.Canceled}).Error(), "waiting for nothing: ")
 }
 
 func TestKernelOrderSaysWhatBeatsSays(t *testing.T) {

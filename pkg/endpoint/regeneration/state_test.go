@@ -81,4 +81,7 @@ func TestStationsAreDistinct(t *testing.T) {
 	if len(seen) != 18 {
 		t.Errorf("%d stations", len(seen))
 	}
+	if StationPlan.Next() != StationRedirect || Station("").Next() != StationCNIAdd || StationEvent.Next() != "" {
+		t.Error("the next station is another one")
+	}
 }

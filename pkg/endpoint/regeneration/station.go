@@ -1,5 +1,7 @@
 package regeneration
 
+import "slices"
+
 // Station is a named step that an endpoint passes from CNI ADD to packets.
 type Station string
 
@@ -24,6 +26,15 @@ const (
 	StationPacket        Station = "packet"
 	StationEvent         Station = "event"
 )
+
+// Next is the station behind s; that of the empty one is the first. Empty after the last.
+func (s Station) Next() Station {
+	all := Stations()
+	if at := slices.Index(all, s) + 1; at < len(all) {
+		return all[at]
+	}
+	return ""
+}
 
 // Stations lists all stations in order.
 func Stations() []Station {
