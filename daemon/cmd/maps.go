@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -27,6 +28,8 @@ type kernelMaps struct {
 	metrics   *metricsmap.Map
 	events    *eventsmap.Map
 	closers   []func() error
+
+	crowded atomic.Bool // as the last sweep found the tables of connections
 }
 
 // openMaps opens the pinned maps or creates them; one whose layout differs is
@@ -106,12 +109,20 @@ func (m *kernelMaps) infos(root bpf.Root) ([]gen.MapInfo, error) {
 	return out, nil
 }
 
-// sweepFlows removes expired connections and calls gone with each.
+// sweepFlows removes expired connections, calls gone with each, and notes
+// whether those that are left crowd their table.
 func (m *kernelMaps) sweepFlows(gone func(ctmap.Flow)) error {
 	now := uint32(bpf.FlowTime().Seconds())
-	_, _, err4 := m.ct4.GC(now, gone)
-	_, _, err6 := m.ct6.GC(now, gone)
+	_, left4, err4 := m.ct4.GC(now, gone)
+	_, left6, err6 := m.ct6.GC(now, gone)
+	m.crowded.Store(crowds(left4, m.ct4) || crowds(left6, m.ct6))
 	return errors.Join(err4, err6)
+}
+
+// crowds tells whether a table is as full as it gets, or nearly. The kernel
+// pushes connections out before all room is taken: each CPU keeps some of it free.
+func crowds(flows int, table *ctmap.Map) bool {
+	return 4*uint64(flows) >= 3*uint64(table.Map().MaxEntries())
 }
 
 // close closes what is open, last opened first. Pins stay.

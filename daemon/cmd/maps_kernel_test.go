@@ -1,0 +1,48 @@
+package cmd
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/maps/ctmap"
+	"github.com/weirnet/weir/pkg/testutils"
+)
+
+// Either table of connections counts, and only what has not expired.
+func TestAFullTableOfConnectionsIsTold(t *testing.T) {
+	env := testutils.Kernel(t)
+	m, err := openMaps(bpf.Root{Path: env.BPFRoot}, &Config{CTEntries: 1024, IPCacheEntries: 16, PolicyEntries: 16, EventBytes: 1 << 16})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, m.close())
+		require.NoError(t, os.RemoveAll(filepath.Join(env.BPFRoot, "maps")))
+	})
+	sweep := func() bool {
+		require.NoError(t, m.sweepFlows(func(ctmap.Flow) {}))
+		return m.crowded.Load()
+	}
+	for _, table := range []*ctmap.Map{m.ct4, m.ct6} {
+		fill := func(fill byte) {
+			key, value := make([]byte, table.Map().KeySize()), make([]byte, table.Map().ValueSize())
+			for i := range value {
+				value[i] = fill
+			}
+			for n := range table.Map().MaxEntries() + 512 { // more than it holds
+				binary.LittleEndian.PutUint32(key, n)
+				require.NoError(t, table.Map().Update(key, value, ebpf.UpdateAny))
+			}
+		}
+		require.False(t, sweep())
+		fill(0xff)
+		require.True(t, sweep(), "full of live connections")
+		require.True(t, sweep())
+		fill(0) // expired at boot
+		require.False(t, sweep())
+	}
+}
