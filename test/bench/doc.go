@@ -15,9 +15,10 @@
 // # Rules
 //
 // Speed is a ratio to min_peer (MAC rewrite and bpf_redirect_peer) measured in
-// the same run, growth a ratio to the small case; the median of many short rounds, because a shared machine is
-// slow at times. A missed aim is printed, not hidden; it is no failure. What the
-// agent and ptp's host-local keep is in memory, as /var/run is on a node.
+// the same run, growth a ratio to the small case; the median of many short
+// rounds, because a shared machine is slow at times. A missed aim is printed, not
+// hidden; it is no failure. What the agent and ptp's host-local keep is in memory,
+// as /var/run is on a node.
 // Everything is made inside namespaces and taken away, also on an interrupt.
 //
 // # Try it
