@@ -170,8 +170,8 @@ func TestLinesAndRecordsAreOneToOne(t *testing.T) {
 			Order: rapid.Uint64().Draw(t, "order"), Rule: rapid.Uint32().Draw(t, "rule"),
 			ProxyPort: rapid.Uint16().Draw(t, "proxy"), Deny: rapid.Bool().Draw(t, "deny"),
 		}
-		r, err := encode(k, e)
-		if err != nil {
+		var r record
+		if err := r.set(&k, &e); err != nil {
 			t.Fatal(err)
 		}
 		if gotKey, gotEntry := r.decode(); gotKey != k || gotEntry != e {
@@ -188,7 +188,7 @@ func TestMalformedKeysAreRefused(t *testing.T) {
 		"a third direction":          {Direction: 2},
 		"a port that does not count": {Protocol: 6, Port: 80},
 	} {
-		if _, err := encode(k, Entry{}); err == nil {
+		if err := new(record).set(&k, &Entry{}); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
