@@ -93,6 +93,12 @@ func newAgent(m modules) error {
 	manager := m.Endpoints.Manager
 	m.Late.manager = manager
 	a.health = &health{agent: a, started: time.Now()}
+	m.Leases.user = func(addr netip.Addr) uint16 {
+		if e := manager.ByAddr(addr); e != nil {
+			return e.ID
+		}
+		return 0
+	}
 	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases, words: m.State.maps.words,
 		counted: &counters{rule: m.Repository.Rule, maps: m.State.maps, ended: map[counterKey]volume{}, at: func(addr netip.Addr) (uint16, bool) {
 			e := manager.ByAddr(addr)

@@ -3,6 +3,7 @@ package cmd
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/cilium/hive"
 	"github.com/cilium/hive/cell"
@@ -100,7 +101,7 @@ func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	return &leases{m, tables}, nil
+	return &leases{IPAM: m, tables: tables, user: func(netip.Addr) uint16 { return 0 }}, nil
 }
 
 func newSource(cfg *Config, tables *workload.Tables, repo *repository.Repository, log *slog.Logger) *filesource.Source {

@@ -62,7 +62,7 @@ func endpointModel(e *endpoint.Endpoint) gen.Endpoint {
 		Policy: gen.EndpointPolicy{
 			Revision: r.PolicyRevision, NextRevision: r.NextPolicyRevision, Slot: r.Slot, Entries: r.PolicyEntries,
 			Ingress: enforcement(r, policytypes.Ingress), Egress: enforcement(r, policytypes.Egress),
-			Degraded: r.Degraded != "", DegradedReason: r.Degraded, Audit: r.Audit,
+			Degraded: r.Degraded != "", DegradedReason: r.Degraded, Audit: r.Audit || r.KernelAudit,
 		},
 		Created: r.Created, LastStation: string(passed),
 	}
@@ -163,16 +163,28 @@ func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endp
 	if err := checkLink(r.HostIfName, r.HostIfIndex); err != nil {
 		return gen.Endpoint{}, false, err
 	}
+	lease, made, err := a.leases.claim(r)
+	if err != nil {
+		return gen.Endpoint{}, false, err
+	}
 	e, created, err := a.creator.Create(ctx, creator.Request{
 		ContainerID: r.ContainerID, ContainerInterface: r.IfName, NetNS: r.Netns, HostInterface: r.HostIfName, HostIfIndex: r.HostIfIndex,
 		MAC: r.MAC, HostMAC: r.HostMAC, IPv4: r.IPv4, IPv6: r.IPv6, PodNamespace: r.PodNamespace, PodName: r.PodName, PodUID: r.PodUID,
 		Labels: r.Labels, Wait: r.Sync,
 	})
 	if err != nil {
-		return gen.Endpoint{}, false, createError(err)
+		err = createError(err)
+		if made && a.manager.ByAttachment(r.ContainerID, r.IfName) == nil {
+			_, failed := a.leases.ReleaseOwner(r.Key())
+			err = errors.Join(err, failed)
+		}
+		return gen.Endpoint{}, false, err
 	}
-	if err := a.leases.confirm(ctx, r.LeaseID); err != nil {
-		return gen.Endpoint{}, false, errors.Join(err, a.manager.Delete(context.WithoutCancel(ctx), e, "its lease could not be kept"))
+	if err := a.leases.confirm(lease); err != nil {
+		if created {
+			err = errors.Join(err, a.manager.Delete(context.WithoutCancel(ctx), e, "its lease could not be kept"))
+		}
+		return gen.Endpoint{}, false, err
 	}
 	e.Enter(regeneration.StationCNIReply, "")(nil)
 	return endpointModel(e), created, nil

@@ -3,13 +3,16 @@ package cmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/api"
+	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
 	"github.com/weirnet/weir/pkg/ipam"
 	"github.com/weirnet/weir/pkg/workload"
 )
@@ -21,6 +24,7 @@ const addressAnnotation = "weir.dev/ips"
 type leases struct {
 	*ipam.IPAM
 	tables *workload.Tables
+	user   func(netip.Addr) uint16 // number of the endpoint that has an address; 0: none. Set before the API is served
 }
 
 // Allocate leases addresses; those that the pod's annotation asks for, unless
@@ -80,17 +84,55 @@ func leaseError(err error) error {
 	return err
 }
 
-// Release gives back the lease that holds an address.
+// Release gives back the lease that holds an address, unless an endpoint has
+// one of its addresses: that goes with the endpoint.
 func (l *leases) Release(_ context.Context, addr netip.Addr, lease string) error {
+	for _, held := range l.IPAM.Leases() {
+		if !slices.Contains(held.Addrs(), addr) || lease != "" && held.ID != lease {
+			continue
+		}
+		for _, a := range held.Addrs() {
+			if n := l.user(a); n != 0 {
+				return v1.Errorf(v1.CodeConflict, fmt.Sprintf("delete the pod, or the endpoint with DELETE /v1/endpoint/%d; its addresses go with it", n),
+					"release %s: endpoint %d has %s", addr, n, a)
+			}
+		}
+	}
 	_, err := l.IPAM.Release(addr, lease)
 	return err
 }
 
-// confirm lets an endpoint take a lease over; without a lease nothing is kept.
-func (l *leases) confirm(_ context.Context, id string) error {
-	if id == "" {
-		return nil
+// claim finds the lease of an endpoint's addresses, or makes one, before there is
+// an endpoint; made says which.
+func (l *leases) claim(r endpointapi.Request) (id string, made bool, err error) {
+	var addrs []netip.Addr
+	for _, a := range []netip.Addr{r.IPv4, r.IPv6} {
+		if a.IsValid() {
+			addrs = append(addrs, a)
+		}
 	}
+	pod := ""
+	if r.PodName != "" {
+		pod = workload.PodKey(r.PodNamespace, r.PodName)
+	}
+	lease, made, err := l.IPAM.Claim(r.Key(), pod, r.LeaseID, addrs...)
+	if err == nil {
+		return lease.ID, made, nil
+	}
+	field, next := "addressing", "lease addresses of a pool with POST /v1/ipam and give their leaseId, or name free ones; GET /v1/ipam shows pools and leases"
+	if r.LeaseID != "" {
+		field, next = "leaseId", "lease addresses with POST /v1/ipam for the owner "+r.Key()+" and give exactly these"
+	}
+	text := fmt.Errorf("field %s: %w", field, err)
+	var e *v1.Error
+	if !errors.As(leaseError(err), &e) {
+		return "", false, text // the file
+	}
+	return "", false, v1.NewError(e.Code, text, next)
+}
+
+// confirm lets an endpoint take a lease over.
+func (l *leases) confirm(id string) error {
 	if err := l.IPAM.Confirm(id); err != nil {
 		return leaseError(err)
 	}

@@ -97,6 +97,20 @@ func TestPutReadsTheRequestAndAnswersCreatedOnce(t *testing.T) {
 	require.IsType(t, gen.PutEndpoint200JSONResponse{}, resp)
 }
 
+func TestAWaitOfAnyLengthIsBounded(t *testing.T) {
+	var left time.Duration
+	h := handlers(&fake{create: func(ctx context.Context, _ Request) (gen.Endpoint, bool, error) {
+		end, _ := ctx.Deadline()
+		left = time.Until(end)
+		return gen.Endpoint{ID: 5}, true, nil
+	}})
+	body := good()
+	body.TimeoutSeconds = 1_000_000_000_000_000_000
+	_, err := h.PutEndpoint(t.Context(), gen.PutEndpointRequestObject{ID: goodID, Body: &body})
+	require.NoError(t, err)
+	require.Positive(t, left)
+}
+
 func TestPutRefusesABadFieldByNameAndCreatesNothing(t *testing.T) {
 	h := handlers(&fake{create: func(context.Context, Request) (gen.Endpoint, bool, error) {
 		t.Error("Create was called")

@@ -14,10 +14,12 @@ import (
 )
 
 // defaultSync is how long a synchronous PUT waits where the caller does not
-// say; maxSync is the most it may say (schema EndpointRequest).
+// say; maxSync is the most it may say (schema EndpointRequest). A change of
+// settings ends before clients give up, so that they are told what is in force.
 const (
 	defaultSync = 60 * time.Second
 	maxSync     = 600 * time.Second
+	changeTime  = 15 * time.Second
 )
 
 // reader looks endpoints up. The bool is false where the reference means none.
@@ -154,7 +156,7 @@ func (h *Handlers) GetEndpointHealthz(ctx context.Context, r gen.GetEndpointHeal
 
 // PatchEndpoint changes settings of an endpoint.
 func (h *Handlers) PatchEndpoint(ctx context.Context, r gen.PatchEndpointRequestObject) (gen.PatchEndpointResponseObject, error) {
-	ctx, cancel := context.WithTimeout(ctx, defaultSync)
+	ctx, cancel := context.WithTimeout(ctx, changeTime)
 	defer cancel()
 	var failed error
 	e, err := find(r.ID, func(ref id.Ref) (e gen.Endpoint, found bool) {
@@ -178,8 +180,8 @@ func (h *Handlers) PutEndpoint(ctx context.Context, r gen.PutEndpointRequestObje
 		return nil, err
 	}
 	wait := defaultSync
-	if n := r.Body.TimeoutSeconds; n > 0 {
-		wait = min(time.Duration(n)*time.Second, maxSync)
+	if n := r.Body.TimeoutSeconds; n > 0 { // bounded before it is multiplied
+		wait = time.Duration(min(n, int(maxSync/time.Second))) * time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
