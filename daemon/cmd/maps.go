@@ -34,50 +34,53 @@ type kernelMaps struct {
 
 // openMaps opens the pinned maps or creates them; one whose layout differs is
 // an error that says what to do.
-func openMaps(root bpf.Root, c *Config) (m *kernelMaps, err error) {
-	m = &kernelMaps{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.close())
-		}
-	}()
+func openMaps(root bpf.Root, c *Config) (*kernelMaps, error) {
+	m := &kernelMaps{}
+	if err := m.open(root, c); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// open stops at the first map that cannot be had; close closes those before it.
+func (m *kernelMaps) open(root bpf.Root, c *Config) (err error) {
 	if m.lxc, err = lxcmap.OpenOrCreate(root); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.lxc.Close)
 	if m.words, err = lxcmap.OpenOrCreateConfig(root); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.words.Close)
 	if m.slots, err = policymap.Open(root, policymap.Limits{Entries: int(c.PolicyEntries)}); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.slots.Close)
 	if m.ipcache, err = ipcachemap.OpenOrCreate(root, c.IPCacheEntries); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.ipcache.Close)
 	if m.ct4, err = ctmap.OpenOrCreate(root, ctmap.IPv4, c.CTEntries); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.ct4.Close)
 	if m.ct6, err = ctmap.OpenOrCreate(root, ctmap.IPv6, c.CTEntries); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.ct6.Close)
 	if m.fragments, err = ctmap.OpenOrCreateFragments(root); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.fragments.Close)
 	if m.metrics, err = metricsmap.OpenOrCreate(root); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.metrics.Close)
 	if m.events, err = eventsmap.OpenOrCreate(root, c.EventBytes); err != nil {
-		return nil, err
+		return err
 	}
 	m.closers = append(m.closers, m.events.Close)
-	return m, nil
+	return nil
 }
 
 // named are the maps by their name in C, for the loader.

@@ -46,3 +46,27 @@ func TestAFullTableOfConnectionsIsTold(t *testing.T) {
 		require.False(t, sweep())
 	}
 }
+
+// An agent that is given another size says which map differs; given the former one it starts.
+func TestAMapOfAnotherSizeIsNamed(t *testing.T) {
+	env := testutils.Kernel(t)
+	root := bpf.Root{Path: env.BPFRoot}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(filepath.Join(env.BPFRoot, "maps"))) })
+	sizes := Config{CTEntries: 64, IPCacheEntries: 16, PolicyEntries: 16, EventBytes: 1 << 16}
+	m, err := openMaps(root, &sizes)
+	require.NoError(t, err)
+	require.NoError(t, m.close())
+	for name, change := range map[string]func(*Config){
+		"weir_ct4":     func(c *Config) { c.CTEntries = 128 },
+		"weir_ipcache": func(c *Config) { c.IPCacheEntries = 32 },
+		"weir_events":  func(c *Config) { c.EventBytes = 1 << 17 },
+	} {
+		other := sizes
+		change(&other)
+		_, err := openMaps(root, &other)
+		require.ErrorContains(t, err, name)
+	}
+	m, err = openMaps(root, &sizes)
+	require.NoError(t, err)
+	require.NoError(t, m.close())
+}
