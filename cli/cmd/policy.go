@@ -22,7 +22,7 @@ func (a *app) policy() *cobra.Command {
 		&cobra.Command{Use: "get KIND [NAMESPACE/]NAME", Short: "show one policy with its rules", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyGet},
 		&cobra.Command{Use: "apply FILE", Short: "put the policies of a YAML file in force, all or none of them", Long: "FILE is a path, or - for the standard input.", Args: exactArgs(1), RunE: a.policyApply},
 		&cobra.Command{Use: "delete KIND [NAMESPACE/]NAME", Short: "take one policy out of force", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyDelete},
-		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field. Exit code 1 where there is one.",
+		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field, also those of tests (kind PolicyTest), which the agent passes over.\nExit code 1 where there is one.",
 			Args: atLeastArgs(1), RunE: a.policyValidate},
 		a.policyLint(), a.policyFmt(), a.policySuggest(),
 		a.policyTest(), a.policyTable(), a.policyExplain(), a.policyDiff(),
@@ -155,6 +155,11 @@ func (a *app) policyValidate(_ *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	tests, err := filesource.CheckTests(args)
+	if err != nil {
+		return err
+	}
+	problems = append(problems, tests...)
 	answer := gen.Validation{Valid: len(filesource.Errors(problems)) == 0, Policies: []gen.PolicyRef{}, Problems: []gen.Problem{}}
 	for _, id := range slices.Sorted(maps.Keys(snap.Policies)) {
 		for _, p := range snap.Policies[id] {

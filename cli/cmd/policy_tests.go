@@ -69,7 +69,8 @@ func (a *app) policyTest() *cobra.Command {
 			"  - {from: shop/frontend, to: shop/api, port: http, verdict: allow}\n" +
 			"  - {from: [lab/probe, customer], to: shop/db, port: [5432, 7946/UDP], verdict: deny, rule: NetworkPolicy shop/db}\n\n" +
 			"rule is optional: KIND NAMESPACE/NAME, with SECTION[INDEX] behind for one rule of it, \"default deny\" or \"not\n" +
-			"isolated\". family (IPv4 or IPv6) is optional too.\n\n" + offlineHelp,
+			"isolated\". family (IPv4 or IPv6) is optional too. A test that is written wrong is a failure here and a problem of\n" +
+			"\"weir policy validate\"; the agent passes tests over.\n\n" + offlineHelp,
 		Example: "  weir policy test examples/shop\n  weir policy test examples/shop --junit report.xml",
 		RunE:    func(c *cobra.Command, args []string) error { return a.runTests(c.Context(), r, args) }})
 	c.Flags().BoolVar(&r.kernel, "kernel", false, "ask the programs in the kernel too (root); nothing is attached or sent")

@@ -253,3 +253,21 @@ func TestAFileOfPolicyCasesIsPlayed(t *testing.T) {
 	require.Equal(t, exitNo, code)
 	require.Contains(t, errOut, `format "netpol-cases/3" is not netpol-cases/1`)
 }
+
+func TestValidateReportsATestThatIsWrittenWrong(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a_test.yaml")
+	for text, want := range map[string]struct {
+		code int
+		out  string
+	}{
+		"metadata: {name: t}\nexpect: 5\n":                                           {exitNo, "a_test.yaml:"},
+		"expect: [{from: a, to: b, port: 80, verdict: deny}]\n":                      {exitNo, "metadata.name: is missing"},
+		"metadata: {name: t}\nexpect: [{from: a, to: b, port: 80, verdict: deny}]\n": {exitOK, "0 problems"},
+	} {
+		require.NoError(t, os.WriteFile(name, []byte("apiVersion: weir.net/v1\nkind: PolicyTest\n"+text), 0o600))
+		code, out, errOut := runWeir(t, "policy", "validate", dir)
+		require.Equal(t, want.code, code, "%s%s", out, errOut)
+		require.Contains(t, out, want.out)
+	}
+}

@@ -19,7 +19,7 @@
 // line and field and the file's last good version stays in force. Other files
 // apply all the same. An object that two files hold is taken from the first in
 // the order of names and reported. Tests of policies (kind PolicyTest) are passed
-// over. Folders are not read recursively. When an
+// over; CheckTests reads them. Folders are not read recursively. When an
 // object that policies name changes, exactly the policies that depend on it are
 // translated again; a name that nothing is known under is a warning.
 //

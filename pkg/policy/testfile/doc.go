@@ -37,7 +37,8 @@
 // # Rules
 //
 // Pure. What an expectation names and the world does not have is a failure, never
-// left out. A test that expects nothing is refused.
+// left out. A test that expects nothing is refused. "weir policy validate" reports a
+// bad test as a problem; the agent passes tests over, whatever they hold.
 //
 // # Try it
 //
