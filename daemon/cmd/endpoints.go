@@ -62,7 +62,7 @@ func endpointModel(e *endpoint.Endpoint) gen.Endpoint {
 		Policy: gen.EndpointPolicy{
 			Revision: r.PolicyRevision, NextRevision: r.NextPolicyRevision, Slot: r.Slot, Entries: r.PolicyEntries,
 			Ingress: enforcement(r, policytypes.Ingress), Egress: enforcement(r, policytypes.Egress),
-			Degraded: r.Degraded != "", DegradedReason: r.Degraded, Audit: r.Audit || r.KernelAudit,
+			Degraded: r.Degraded != "", DegradedReason: r.Degraded, Audit: r.Audits(),
 		},
 		Created: r.Created, LastStation: string(passed),
 	}

@@ -208,7 +208,7 @@ func (x explainer) end(s api.Side) (end, *endpoint.Row, error) {
 	addr := row.Addrs()[0]
 	prefix := x.ipcache.PrefixIdentity(addr)
 	return end{
-		Peer:  explain.Peer{Name: name, Identity: row.Identity, PrefixIdentity: prefix, Policy: answer.Policy, Audit: row.Audit, Addr: addr},
+		Peer:  explain.Peer{Name: name, Identity: row.Identity, PrefixIdentity: prefix, Policy: answer.Policy, Audit: row.Audits(), Addr: addr},
 		model: gen.Peer{Name: name, Address: addr.String(), Endpoint: row.ID, Identity: uint32(row.Identity), PrefixIdentity: uint32(prefix), Labels: row.Labels.Strings()},
 	}, row, nil
 }

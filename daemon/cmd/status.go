@@ -96,7 +96,7 @@ func (a *agent) components() []gen.Component {
 		if r.Degraded != "" {
 			degraded++
 		}
-		if r.Audit {
+		if r.Audits() {
 			audits++
 		}
 		if r.Reason != "" && r.State.Alive() && waiting == "" {

@@ -148,6 +148,7 @@ func TestAuditModeThatIsNotSwitchedOffInTimeIsSaidToBeOn(t *testing.T) {
 		require.NoError(t, a.set(true))
 		a.steer(true, nil)
 		require.ErrorContains(t, a.set(false), "still lets through what its policy denies")
+		require.True(t, a.Row().Audits())
 		a.inForce(false, true)
 		a.steer(false, nil)
 		time.Sleep(time.Minute)

@@ -104,6 +104,10 @@ type Row struct {
 // Built reports whether a build of this agent has put the endpoint into the kernel.
 func (r *Row) Built() bool { return r.Realized != nil }
 
+// Audits reports whether what a rule denies may pass: that is asked for, or the
+// kernel has it still.
+func (r *Row) Audits() bool { return r.Audit || r.KernelAudit }
+
 // InSync reports whether the policy in force is the one that was last asked for.
 func (r *Row) InSync() bool { return r.Built() && r.PolicyRevision >= r.AffectedRevision }
 
