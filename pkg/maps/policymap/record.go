@@ -140,43 +140,42 @@ type place struct {
 func sorted(records []record) []record {
 	places, other := make([]place, len(records)), make([]place, len(records))
 	var differs uint64
-	lengths := false
 	for i := range records {
 		k := &records[i].key
 		places[i] = place{k.packed(), uint32(i), uint8(k.PrefixLen)}
 		differs |= places[i].packed ^ places[0].packed
-		lengths = lengths || places[i].length != places[0].length
-	}
-	if lengths {
-		byDigit(places, other, func(p place) uint8 { return p.length })
-		places, other = other, places
 	}
 	for shift := 0; shift < 64; shift += 8 {
 		if uint8(differs>>shift) != 0 {
-			byDigit(places, other, func(p place) uint8 { return uint8(p.packed >> shift) })
+			byDigit(places, other, shift)
 			places, other = other, places
 		}
 	}
 	out := make([]record, len(records))
-	for i, p := range places {
-		out[i] = records[p.at]
+	for i := range places {
+		for j := i; j > 0 && places[j].packed == places[j-1].packed && places[j].length < places[j-1].length; j-- {
+			places[j], places[j-1] = places[j-1], places[j] // of at most 18 that differ in the length alone
+		}
+	}
+	for i := range places {
+		out[i] = records[places[i].at]
 	}
 	return out
 }
 
-// byDigit puts from into to in the order of a digit; equal ones stay in order.
-func byDigit(from, to []place, digit func(place) uint8) {
+// byDigit puts from into to in the order of a byte; equal ones stay in order.
+func byDigit(from, to []place, shift int) {
 	var next [256]int // where the next one with the digit goes
-	for _, p := range from {
-		next[digit(p)]++
+	for i := range from {
+		next[uint8(from[i].packed>>shift)]++
 	}
 	sum := 0
 	for d, n := range next {
 		next[d], sum = sum, sum+n
 	}
-	for _, p := range from {
-		d := digit(p)
-		to[next[d]] = p
+	for i := range from {
+		d := uint8(from[i].packed >> shift)
+		to[next[d]] = from[i]
 		next[d]++
 	}
 }
@@ -250,6 +249,9 @@ func (d delta) fitsInPlace(have int) bool {
 	lines, left := len(d.adds)+len(d.deletes), have+len(d.adds)-len(d.deletes)
 	if d.changes > 0 || have+len(d.adds) > MaxEntries || lines > maxDelta && (lines > left || !d.oneWay()) {
 		return false
+	}
+	if len(d.deletes) == 0 {
+		return true
 	}
 	grows := map[plane]bool{}
 	for _, r := range d.adds {
