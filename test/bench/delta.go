@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -87,22 +88,33 @@ func measureDelta(r *report) (err error) {
 	defer raw.Close()
 	keys, values := rawKeys(1000+deltaBase, deltaLines)
 	var product, bare []float64
+	steps := []func() error{
+		func() error {
+			ms, err := timed(func() error { _, err := raw.BatchUpdate(keys, values, nil); return err })
+			if err != nil {
+				return err
+			}
+			bare = append(bare, ms)
+			_, err = raw.BatchDelete(keys, nil)
+			return err
+		},
+		func() error {
+			ms, err := d.update(want)
+			if err != nil {
+				return err
+			}
+			product = append(product, ms)
+			_, err = d.update(base)
+			return err
+		},
+	}
 	for range deltaRounds {
-		ms, err := timed(func() error { _, err := raw.BatchUpdate(keys, values, nil); return err })
-		if err != nil {
-			return err
+		for _, step := range steps {
+			if err := step(); err != nil {
+				return err
+			}
 		}
-		bare = append(bare, ms)
-		if _, err := raw.BatchDelete(keys, nil); err != nil {
-			return err
-		}
-		if ms, err = d.update(want); err != nil {
-			return err
-		}
-		product = append(product, ms)
-		if _, err := d.update(base); err != nil {
-			return err
-		}
+		slices.Reverse(steps)
 	}
 	reportDelta(product, bare, d.moves, r)
 	return nil
