@@ -162,7 +162,7 @@ func TestB06_NumbersAndNamesInOneListOfPorts(t *testing.T) {
 		denied(p1, plain, http80, "B"), allowed(p1, plain, tcpPort(8080)), denied(p1, plain, http81, "B"))
 	b.Eventually("the status names the port", func() bool {
 		c, s := component(t, b, "port names")
-		return c.State == gen.StateWarning && s.Verdict == gen.StateWarning && strings.Contains(c.Message, "2 port names") && strings.Contains(c.Message, `"nowhere"`)
+		return c.State == gen.StateWarning && s.Verdict == gen.StateWarning && strings.Contains(c.Message, "match no pod: 2;") && strings.Contains(c.Message, `"nowhere"`)
 	})
 	for _, pod := range []string{"x/p1", "x/named", "x/plain"} {
 		e, err := b.Agent.Endpoint(t.Context(), "pod-name:"+pod)
