@@ -43,11 +43,3 @@ func or(s string) string {
 
 // joined prints a list for a cell.
 func joined(parts []string) string { return or(strings.Join(parts, ",")) }
-
-// counted prints a number of things: "1 verdict", "2 verdicts".
-func counted(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/spell"
 )
 
 func (a *app) policyDiff() *cobra.Command {
@@ -145,7 +146,7 @@ func (a *app) writeDiff(d simulate.Difference) error {
 		fmt.Fprintf(a.out, "%s -> %s %d/%s (%s): %s becomes %s\n    was %s\n    now %s\n", p.From, p.To, p.Port, p.Proto,
 			strings.Join(p.Families, ", "), p.Old.Verdict, p.New.Verdict, p.Old, p.New)
 	}
-	_, err := fmt.Fprintf(a.out, "%s and %s differ\n", counted(len(d.Pairs), "verdict"), counted(len(d.Isolations), "isolation"))
+	_, err := fmt.Fprintf(a.out, "%s and %s differ\n", spell.Count(len(d.Pairs), "verdict"), spell.Count(len(d.Isolations), "isolation"))
 	return err
 }
 

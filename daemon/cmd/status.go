@@ -9,6 +9,7 @@ import (
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/filesource"
+	"github.com/weirnet/weir/pkg/spell"
 	"github.com/weirnet/weir/pkg/version"
 )
 
@@ -82,9 +83,9 @@ func (a *agent) components() []gen.Component {
 	problems := a.source.Problems()
 	message := ""
 	if wrong := filesource.Errors(problems); len(wrong) > 0 {
-		message = fmt.Sprintf("%s in the source; %s; first: %s", numberOf(len(wrong), "problem"), inForce(a.source.NeverGood()), wrong[0])
+		message = fmt.Sprintf("%s in the source; %s; first: %s", spell.Count(len(wrong), "problem"), inForce(a.source.NeverGood()), wrong[0])
 	} else if len(problems) > 0 {
-		message = fmt.Sprintf("policies name what is not there: %s; first: %s", numberOf(len(problems), "object"), problems[0])
+		message = fmt.Sprintf("policies name what is not there: %s; first: %s", spell.Count(len(problems), "object"), problems[0])
 	}
 	add("source", message != "", gen.StateWarning, message, "weir policy validate "+a.cfg.SourceDir)
 	unknown := append(a.unknownPorts(), "")
@@ -103,8 +104,8 @@ func (a *agent) components() []gen.Component {
 			waiting = fmt.Sprintf("endpoint %d is %s: %s", r.ID, r.State, r.Reason)
 		}
 	}
-	add("audit", audits > 0, gen.StateWarning, numberOf(audits, "endpoint")+" in audit mode: what the policy denies is let through", "weir endpoint audit ID off; see: weir endpoint list")
-	add("policy maps", degraded > 0, gen.StateFailing, "too large for the map, which allows less than the policy: that of "+numberOf(degraded, "endpoint"), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
+	add("audit", audits > 0, gen.StateWarning, spell.Count(audits, "endpoint")+" in audit mode: what the policy denies is let through", "weir endpoint audit ID off; see: weir endpoint list")
+	add("policy maps", degraded > 0, gen.StateFailing, "too large for the map, which allows less than the policy: that of "+spell.Count(degraded, "endpoint"), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
 	add("connections", a.maps.crowded.Load(), gen.StateWarning, "their table is full or nearly: the kernel forgets those longest unused and judges their next packet anew", "raise conntrack-entries; who fills it: weir bpf ct")
 	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
 	lost, err := a.maps.metrics.LostEvents()
@@ -121,14 +122,6 @@ func inForce(never, wrong int) string {
 		return "there was no good version yet, so nothing of it is in force"
 	}
 	return "the last good version is in force, where there was one"
-}
-
-// numberOf prints a number of things: "1 endpoint", "2 endpoints".
-func numberOf(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // Config tells how the agent was configured.

@@ -15,6 +15,12 @@ func FuzzRecordIsKept(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
+	plain, err := marshalRecord(recordOf(&row, nil))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(plain)
+	f.Add([]byte(`{"version":1,"id":7,"labels":["x"]}`))
 	f.Add([]byte(`{"version":1,"id":7,"labels":["k8s:b=1","k8s:a","k8s:b=2"],"named-ports":[{"name":"a","protocol":6,"port":1},{"name":"a","protocol":6,"port":2}]}`))
 	f.Add([]byte(`{"version":1,"id":7,"Labels":["k8s:a"],"LATER":1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

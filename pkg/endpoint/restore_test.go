@@ -177,25 +177,3 @@ func TestCreationFailsWithoutARecord(t *testing.T) {
 	_, err := New(s.cfg, fullRow())
 	require.ErrorContains(t, err, "check the state directory")
 }
-
-func FuzzParseRecord(f *testing.F) {
-	row := fullRow()
-	b, err := marshalRecord(recordOf(&row, nil))
-	require.NoError(f, err)
-	f.Add(b)
-	f.Add([]byte(`{"version":1,"id":7,"labels":["x"]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		rec, err := parseRecord(b, 7)
-		if err != nil {
-			return
-		}
-		r := rec.row()
-		out, err := marshalRecord(recordOf(&r, rec.extra))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := parseRecord(out, 7); err != nil {
-			t.Fatalf("%s was written as %s: %v", b, out, err)
-		}
-	})
-}

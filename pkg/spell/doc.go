@@ -1,12 +1,14 @@
-// Package spell measures how far a misspelt name is from a known one.
+// Package spell measures how far a misspelt name is from a known one, and writes
+// numbers of things.
 //
 // # What
 //
-// One distance between two words.
+// One distance between two words; one count with its noun.
 //
 // # Neighbours
 //
-// policy/k8s names the nearest field, daemon/cmd the nearest setting.
+// policy/k8s names the nearest field, daemon/cmd the nearest setting; daemon/cmd
+// and cli/cmd count for people.
 //
 // # Rules
 //

@@ -30,30 +30,21 @@ func (c choices) add(key, value string) {
 }
 
 // exclude adds what a selector excludes.
-func (c choices) exclude(s labels.Selector) {
-	for _, r := range s.Requirements() {
-		switch {
-		case r.Source == labels.SourceReserved:
-		case r.Operator == labels.NotIn:
-			for _, v := range r.Values {
-				c.add(r.Key, v)
-			}
-		case r.Operator == labels.DoesNotExist:
-			c.add(r.Key, madeUp)
-		}
-	}
-}
+func (c choices) exclude(s labels.Selector) { c.named(s, labels.NotIn, labels.DoesNotExist) }
 
 // demand adds what a selector asks for.
-func (c choices) demand(s labels.Selector) {
+func (c choices) demand(s labels.Selector) { c.named(s, labels.In, labels.Exists) }
+
+// named adds the labels that a selector names by these operators.
+func (c choices) named(s labels.Selector, withValues, keyAlone labels.Operator) {
 	for _, r := range s.Requirements() {
 		switch {
 		case r.Source == labels.SourceReserved:
-		case r.Operator == labels.In:
+		case r.Operator == withValues:
 			for _, v := range r.Values {
 				c.add(r.Key, v)
 			}
-		case r.Operator == labels.Exists:
+		case r.Operator == keyAlone:
 			c.add(r.Key, madeUp)
 		}
 	}
