@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 )
 
@@ -27,27 +26,6 @@ func (e *MissingFeatureError) Unwrap() error { return e.Err }
 func explainMap(t ebpf.MapType, err error) error {
 	if errors.Is(features.HaveMapType(t), ebpf.ErrNotSupported) {
 		return &MissingFeatureError{"map type " + t.String(), err}
-	}
-	return err
-}
-
-// ExplainLoad looks, after the load of a program of type t failed with err,
-// for a helper of the program that the kernel lacks. It returns a
-// *MissingFeatureError that wraps err, or err itself.
-func ExplainLoad(err error, t ebpf.ProgramType, ins asm.Instructions) error {
-	seen := map[asm.BuiltinFunc]bool{}
-	for _, i := range ins {
-		if !i.IsBuiltinCall() {
-			continue
-		}
-		helper := asm.BuiltinFunc(i.Constant)
-		if seen[helper] {
-			continue
-		}
-		seen[helper] = true
-		if errors.Is(features.HaveProgramHelper(t, helper), ebpf.ErrNotSupported) {
-			return &MissingFeatureError{fmt.Sprintf("helper %s for programs of type %s", helper, t), err}
-		}
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/pkg/atomicfile"
+	"github.com/weirnet/weir/pkg/bpf"
 )
 
 const (
@@ -22,7 +23,6 @@ const (
 	oldSuffix     = "-old-" // pins that a newer load of the same hash replaced
 	mapPrefix     = "weir_" // maps that the agent owns
 	callsPin      = "calls" // the program array
-	bootIDFile    = "/proc/sys/kernel/random/boot_id"
 )
 
 func bodyPins() []string { return []string{"from", "to"} } // index = slot
@@ -109,7 +109,7 @@ func (l *Loader) reopenShape(hash string) (*loadedShape, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("read the record of the shape: %w", err)
 	}
-	boot, err := bootID()
+	boot, err := bpf.BootID()
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (l *Loader) newShape(hash string, bodies part) (*loadedShape, error) {
 	}
 	defer coll.Close()
 	r := shapeRecord{Version: recordVersion, Hash: hash, Maps: ids}
-	if r.BootID, err = bootID(); err != nil {
+	if r.BootID, err = bpf.BootID(); err != nil {
 		return nil, err
 	}
 	calls := coll.Maps[callsMap]
@@ -285,12 +285,4 @@ func mapID(m *ebpf.Map) (uint32, error) {
 	}
 	id, _ := info.ID()
 	return uint32(id), nil
-}
-
-func bootID() (string, error) {
-	data, err := os.ReadFile(bootIDFile)
-	if err != nil {
-		return "", fmt.Errorf("read the boot id: %w", err)
-	}
-	return strings.TrimSpace(string(data)), nil
 }
