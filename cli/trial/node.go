@@ -176,7 +176,7 @@ func (n *Node) NextVersion() { n.version++ }
 
 // SetPolicy holds an endpoint to a map state; anew: under a new revision.
 func (n *Node) SetPolicy(e *Endpoint, p *Policy, group string, state policy.MapState, anew bool) (err error) {
-	want, former := pkgendpoint.KernelEntries(state), p.Slot
+	want, former := pkgendpoint.KernelLines(state), p.Slot
 	if former == 0 {
 		p.Slot, err = n.slots.Acquire(group, n.version, want)
 	} else {

@@ -8,13 +8,13 @@ import (
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
 )
 
-// KernelEntries turns a map state into the lines of a policy map. The order of
+// KernelLines turns a map state into the lines of a policy map. The order of
 // a line is its precedence above its inverted rank, so that one comparison of
 // two numbers decides as Entry.Beats does.
-func KernelEntries(state map[policytypes.Key]policytypes.Entry) map[policymap.Key]policymap.Entry {
-	out := make(map[policymap.Key]policymap.Entry, len(state))
+func KernelLines(state map[policytypes.Key]policytypes.Entry) []policymap.Line {
+	out := make([]policymap.Line, 0, len(state))
 	for k, e := range state {
-		out[KernelKey(k)] = kernelEntry(e)
+		out = append(out, policymap.Line{Key: KernelKey(k), Entry: kernelEntry(e)})
 	}
 	return out
 }

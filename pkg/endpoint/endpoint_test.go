@@ -604,9 +604,10 @@ func TestKernelOrderSaysWhatBeatsSays(t *testing.T) {
 		}
 	}
 	k := policytypes.Key{Identity: 1001, Direction: policytypes.Egress, Proto: types.ProtoTCP, Port: 8080, PortBits: 12}
-	out := KernelEntries(map[policytypes.Key]policytypes.Entry{k: {Rule: 3, Verdict: policytypes.Allow, ProxyPort: 10}})
+	out := KernelLines(map[policytypes.Key]policytypes.Entry{k: {Rule: 3, Verdict: policytypes.Allow, ProxyPort: 10}})
 	require.Len(t, out, 1)
-	for kk, ke := range out {
+	for _, line := range out {
+		kk, ke := line.Key, line.Entry
 		require.EqualValues(t, 1001, kk.Identity)
 		require.EqualValues(t, 1, kk.Direction)
 		require.EqualValues(t, 6, kk.Protocol)

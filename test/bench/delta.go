@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 
@@ -20,11 +21,14 @@ const (
 	deltaRounds = 100
 )
 
-// policyKeys makes lines of a policy, one for each identity from id on.
-func policyKeys(id, n uint32) map[policymap.Key]policymap.Entry {
-	out := make(map[policymap.Key]policymap.Entry, n)
-	for i := range n {
-		out[policymap.Key{Identity: id + i, Protocol: 6, Port: 80, PortBits: 16}] = policymap.Entry{Order: 1 << 40, Rule: 1}
+// policyLines makes lines of a policy, one for each identity from id on.
+func policyLines(id, n uint32) []policymap.Line {
+	out := make([]policymap.Line, n)
+	for i, at := range rand.Perm(int(n)) { // as a map state gives them
+		out[at] = policymap.Line{
+			Key:   policymap.Key{Identity: id + uint32(i), Protocol: 6, Port: 80, PortBits: 16},
+			Entry: policymap.Entry{Order: 1 << 40, Rule: 1},
+		}
 	}
 	return out
 }
@@ -76,7 +80,7 @@ func measureDelta(r *report) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, slots.Close()) }()
-	base, want := policyKeys(1000, deltaBase), policyKeys(1000, deltaBase+deltaLines)
+	base, want := policyLines(1000, deltaBase), policyLines(1000, deltaBase+deltaLines)
 	d := &delta{slots: slots}
 	if d.slot, err = slots.Acquire("bench", 1, base); err != nil {
 		return err
@@ -130,7 +134,7 @@ type delta struct {
 
 // update times a change as the endpoint makes it, without its switch to the
 // other slot, if it is one.
-func (d *delta) update(want map[policymap.Key]policymap.Entry) (ms float64, err error) {
+func (d *delta) update(want []policymap.Line) (ms float64, err error) {
 	d.version++
 	old := d.slot
 	ms, err = timed(func() (err error) {

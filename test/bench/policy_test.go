@@ -115,7 +115,7 @@ func TestFilesOfATrieAreValidAndComplete(t *testing.T) {
 func TestRawLinesAreAsManyAsThoseOfThePolicy(t *testing.T) {
 	keys, values := rawKeys(1000, 300)
 	slices.SortFunc(keys, func(a, b [12]byte) int { return slices.Compare(a[:], b[:]) })
-	if n := len(slices.Compact(keys)); n != 300 || len(values) != 300 || len(policyKeys(1000, 300)) != 300 {
+	if n := len(slices.Compact(keys)); n != 300 || len(values) != 300 || len(policyLines(1000, 300)) != 300 {
 		t.Errorf("%d keys, %d values", n, len(values))
 	}
 }

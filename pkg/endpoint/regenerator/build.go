@@ -211,7 +211,7 @@ func (w *work) swap() error {
 // a policy in force may be made in its own slot; not in a build that has steps
 // after the swap, which could fail and need the old policy back.
 func (w *work) fill(old uint32) (slot uint32, fresh bool, err error) {
-	want, group := endpoint.KernelEntries(w.resolved.Entries), w.row.PolicyGroup()
+	want, group := endpoint.KernelLines(w.resolved.Entries), w.row.PolicyGroup()
 	if old != 0 && group == w.row.SlotGroup && w.programs == nil && w.row.PrefixIdentities == w.prefixes {
 		slot, err = w.r.cfg.Slots.Update(old, group, w.resolved.Version, want)
 		if err != nil {

@@ -51,7 +51,7 @@ type kernel struct {
 }
 
 type slot struct {
-	want  map[policymap.Key]policymap.Entry
+	want  map[policymap.Line]bool
 	users int
 }
 
@@ -159,10 +159,10 @@ func (k *kernel) inForce(id uint16, a netip.Addr) string {
 
 // slots
 
-func (k *kernel) Acquire(group string, _ uint64, want map[policymap.Key]policymap.Entry) (n uint32, err error) {
+func (k *kernel) Acquire(group string, _ uint64, want []policymap.Line) (n uint32, err error) {
 	err = k.do(func() {
 		for i, s := range k.slots {
-			if maps.Equal(s.want, want) {
+			if maps.Equal(s.want, asSet(want)) {
 				s.users++
 				n = i
 				return
@@ -170,7 +170,7 @@ func (k *kernel) Acquire(group string, _ uint64, want map[policymap.Key]policyma
 		}
 		k.nextSlot++
 		n = k.nextSlot
-		k.slots[n] = &slot{maps.Clone(want), 1}
+		k.slots[n] = &slot{asSet(want), 1}
 	}, "slot acquire")
 	if err == nil && k.isFull() {
 		_ = k.Release(n, group)
@@ -179,19 +179,27 @@ func (k *kernel) Acquire(group string, _ uint64, want map[policymap.Key]policyma
 	return n, err
 }
 
+func asSet(want []policymap.Line) map[policymap.Line]bool {
+	set := map[policymap.Line]bool{}
+	for _, l := range want {
+		set[l] = true
+	}
+	return set
+}
+
 func (k *kernel) isFull() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.full
 }
 
-func (k *kernel) Update(n uint32, group string, _ uint64, want map[policymap.Key]policymap.Entry) (uint32, error) {
+func (k *kernel) Update(n uint32, group string, _ uint64, want []policymap.Line) (uint32, error) {
 	if k.isFull() {
 		return 0, &policymap.FullError{What: "lines of one policy", Have: len(want), Limit: 1}
 	}
 	return n, k.do(func() {
 		k.must(k.slots[n] != nil, "update of slot %d, which does not exist", n)
-		k.slots[n].want = maps.Clone(want)
+		k.slots[n].want = asSet(want)
 	}, "slot update")
 }
 

@@ -30,8 +30,8 @@ type policyResolver interface {
 
 // policySlots is policymap.Slots. version is Resolved.Version.
 type policySlots interface {
-	Acquire(group string, version uint64, want map[policymap.Key]policymap.Entry) (slot uint32, err error)
-	Update(slot uint32, group string, version uint64, want map[policymap.Key]policymap.Entry) (newSlot uint32, err error)
+	Acquire(group string, version uint64, want []policymap.Line) (slot uint32, err error)
+	Update(slot uint32, group string, version uint64, want []policymap.Line) (newSlot uint32, err error)
 	Release(slot uint32, group string) error
 	Adopt(slot uint32, group string) error
 }

@@ -160,7 +160,7 @@ func TestALimitOfLinesAndAnotherLayoutOfTheArray(t *testing.T) {
 	s, root := openSlots(t, Limits{Slots: 8, Entries: 100, Spares: 2})
 	defer s.Close()
 	n := mustAcquire(t, s, "a", 1, lines(1, 100))
-	if m, err := s.Update(n, "a", 2, lines(1, 101)); !errors.Is(err, ErrFull) || m != n {
+	if m, err := s.Update(n, "a", 2, listed(lines(1, 101))); !errors.Is(err, ErrFull) || m != n {
 		t.Errorf("slot %d, %v", m, err)
 	}
 	if got, err := s.Dump(n); err != nil || len(got) != 100 {
@@ -184,7 +184,7 @@ func TestEndpointsChangeTheirPoliciesAtOnce(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(worker)))
 			group := fmt.Sprint("g", worker/2)
-			slot, err := s.Acquire(group, 0, policies[0])
+			slot, err := s.Acquire(group, 0, listed(policies[0]))
 			if err != nil {
 				t.Error(err)
 				return
@@ -194,7 +194,7 @@ func TestEndpointsChangeTheirPoliciesAtOnce(t *testing.T) {
 				if rng.IntN(2) == 0 { // a policy of its own, near another
 					want = with(want, lines(uint32(10000+100*worker+int(version)), 1))
 				}
-				next, err := s.Update(slot, group, version+1, want)
+				next, err := s.Update(slot, group, version+1, listed(want))
 				if err != nil {
 					t.Error(err)
 					return

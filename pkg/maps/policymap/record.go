@@ -2,9 +2,9 @@ package policymap
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math/bits"
 	"slices"
 )
@@ -33,6 +33,12 @@ type Entry struct {
 	Deny      bool
 	Pass      uint8  // not 0: the stage that decides instead; Deny is set too, for programs that know no stages
 	Judged    uint64 // packets that the line decided or passed on; read only
+}
+
+// Line is a line of a policy map.
+type Line struct {
+	Key   Key
+	Entry Entry
 }
 
 // key is struct policy_key.
@@ -181,39 +187,49 @@ func byDigit(from, to []place, shift int) {
 }
 
 // encodeAll returns the records in the order of compareKeys.
-func encodeAll(want map[Key]Entry) ([]record, error) {
+func encodeAll(want []Line) ([]record, error) {
 	all := make([]record, len(want))
-	i := 0
-	for k, e := range want {
-		if err := all[i].set(&k, &e); err != nil {
+	for i := range want {
+		if err := all[i].set(&want[i].Key, &want[i].Entry); err != nil {
 			return nil, err
 		}
-		i++
 	}
-	return sorted(all), nil
+	all = sorted(all)
+	for i := 1; i < len(all); i++ {
+		if all[i].key == all[i-1].key {
+			k, _ := all[i].decode()
+			return nil, fmt.Errorf("policy key %+v is there twice; give each key one entry", k)
+		}
+	}
+	return all, nil
 }
 
-type contentHash [sha256.Size]byte
+// hashSeed makes the hashes of two agents differ; none is kept.
+var hashSeed = maphash.MakeSeed()
 
-// hashOf names contents; records are in the order of compareKeys.
-func hashOf(records []record) contentHash {
-	h := sha256.New()
-	b := make([]byte, 0, 128*28)
-	for i := range records {
-		r := &records[i]
-		if len(b) == cap(b) {
-			h.Write(b)
-			b = b[:0]
+// hashOf says which contents may be equal; records are in the order of
+// compareKeys. Whether they are is for same to say.
+func hashOf(records []record) uint64 {
+	var h maphash.Hash
+	h.SetSeed(hashSeed)
+	var b [128 * 32]byte
+	for part := range slices.Chunk(records, len(b)/32) {
+		for i := range part {
+			k, e, at := &part[i].key, &part[i].entry, b[i*32:]
+			proxy := uint64(binary.BigEndian.Uint16(e.ProxyPort[:]))
+			binary.NativeEndian.PutUint64(at, k.packed())
+			binary.NativeEndian.PutUint64(at[8:], e.Order)
+			binary.NativeEndian.PutUint64(at[16:], uint64(k.PrefixLen)<<32|uint64(e.Rule))
+			binary.NativeEndian.PutUint64(at[24:], proxy<<16|uint64(e.Deny)<<8|uint64(e.Pass))
 		}
-		b = binary.NativeEndian.AppendUint32(b, r.key.PrefixLen)
-		b = binary.NativeEndian.AppendUint32(b, r.key.Identity)
-		b = append(b, r.key.Direction, r.key.Protocol, r.key.Port[0], r.key.Port[1])
-		b = binary.NativeEndian.AppendUint64(b, r.entry.Order)
-		b = binary.NativeEndian.AppendUint32(b, r.entry.Rule)
-		b = append(b, r.entry.ProxyPort[0], r.entry.ProxyPort[1], r.entry.Deny, r.entry.Pass)
+		h.Write(b[:len(part)*32])
 	}
-	h.Write(b)
-	return contentHash(h.Sum(nil))
+	return h.Sum64()
+}
+
+// same reports whether contents in the order of compareKeys are equal.
+func same(a, b []record) bool {
+	return slices.EqualFunc(a, b, func(x, y record) bool { return x.key == y.key && x.entry.says(y.entry) })
 }
 
 // delta is what turns one contents into another.

@@ -68,10 +68,10 @@ func TestB54_ARetryAfterAFailedWriteLeavesTheWholePolicy(t *testing.T) {
 				}
 			}
 			var n uint32
-			again(func() (err error) { n, err = s.Acquire("a", 1, first); return err })
+			again(func() (err error) { n, err = s.Acquire("a", 1, listed(first)); return err })
 			for i, want := range []map[Key]Entry{first, grown, shrunk, other, first} {
 				again(func() error {
-					m, err := s.Update(n, "a", uint64(i+2), want)
+					m, err := s.Update(n, "a", uint64(i+2), listed(want))
 					if m != n {
 						if err := s.Release(n, "a"); err != nil {
 							t.Fatal(err)

@@ -88,7 +88,7 @@ type slot struct {
 	version uint64         // the newest that its contents were computed for
 	known   bool           // records and hash are those of the map
 	records []record       // in the order of compareKeys
-	hash    contentHash
+	hash    uint64
 }
 
 // Slots is weir_policy. It is safe for concurrent use.
@@ -104,12 +104,12 @@ type Slots struct {
 	// lock guards the fields below and is held around one fill or delta.
 	lock      bpf.UpdateLock
 	used      map[uint32]*slot
-	byHash    map[contentHash]*slot // of those whose contents are known
-	spare     []uint32              // hold an empty map
-	dirty     []uint32              // released; hold a map with contents
-	vacant    []uint32              // hold no map of their own
-	unclaimed map[uint32]bool       // left by a former agent and not adopted yet
-	refilling bool                  // slots are in none of the lists while a batch is under way
+	byHash    map[uint64]*slot // one for each hash, of those whose contents are known
+	spare     []uint32         // hold an empty map
+	dirty     []uint32         // released; hold a map with contents
+	vacant    []uint32         // hold no map of their own
+	unclaimed map[uint32]bool  // left by a former agent and not adopted yet
+	refilling bool             // slots are in none of the lists while a batch is under way
 	closed    bool
 
 	wake     chan struct{} // room for one
@@ -163,7 +163,7 @@ func (l Limits) complete() (Limits, error) {
 func newSlots(outer array, limits Limits) (*Slots, error) {
 	s := &Slots{
 		outer: outer, limits: limits,
-		used: map[uint32]*slot{}, byHash: map[contentHash]*slot{}, unclaimed: map[uint32]bool{},
+		used: map[uint32]*slot{}, byHash: map[uint64]*slot{}, unclaimed: map[uint32]bool{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	filled, err := outer.filled()
@@ -209,10 +209,10 @@ func (s *Slots) Close() error {
 	})
 }
 
-// Acquire returns a slot that holds exactly want, and counts the caller's group
+// Acquire returns a slot that holds exactly want, in any order, and counts the caller's group
 // as a user. Version grows with everything that want was computed from; see
 // Update. On failure nothing has changed; ErrFull means no room.
-func (s *Slots) Acquire(group string, version uint64, want map[Key]Entry) (uint32, error) {
+func (s *Slots) Acquire(group string, version uint64, want []Line) (uint32, error) {
 	records, err := s.encode(want)
 	if err != nil {
 		return 0, err
@@ -220,14 +220,14 @@ func (s *Slots) Acquire(group string, version uint64, want map[Key]Entry) (uint3
 	return s.acquire(group, version, records, hashOf(records))
 }
 
-func (s *Slots) acquire(group string, version uint64, records []record, hash contentHash) (number uint32, err error) {
+func (s *Slots) acquire(group string, version uint64, records []record, hash uint64) (number uint32, err error) {
 	for number == 0 {
 		empty := false
 		err := s.lock.Do(func() error {
 			if s.closed {
 				return errClosed
 			}
-			u := s.byHash[hash]
+			u := s.holder(records, hash)
 			if u == nil {
 				if len(s.spare) == 0 {
 					empty = true
@@ -264,7 +264,7 @@ func (s *Slots) exhausted() error {
 }
 
 // fill writes records into a spare slot, which no packet reads yet. Locked.
-func (s *Slots) fill(records []record, hash contentHash) (*slot, error) {
+func (s *Slots) fill(records []record, hash uint64) (*slot, error) {
 	n := s.spare[len(s.spare)-1]
 	s.spare = s.spare[:len(s.spare)-1]
 	if len(s.spare) < s.limits.Spares/2 {
@@ -278,8 +278,9 @@ func (s *Slots) fill(records []record, hash contentHash) (*slot, error) {
 		s.signal()
 		return nil, err
 	}
-	u := &slot{number: n, users: map[string]int{}, known: true, records: records, hash: hash}
-	s.used[n], s.byHash[hash] = u, u
+	u := &slot{number: n, users: map[string]int{}}
+	s.used[n] = u
+	s.remember(u, records, hash)
 	return u, nil
 }
 
@@ -303,7 +304,7 @@ func (s *Slots) write(n uint32, fn func(contents) error) error {
 // repository's revision and the set of identities). A slot is changed in place
 // only to a newer version, so that an endpoint that computed its policy from
 // older facts cannot take a newer one away from the others of its group.
-func (s *Slots) Update(number uint32, group string, version uint64, want map[Key]Entry) (uint32, error) {
+func (s *Slots) Update(number uint32, group string, version uint64, want []Line) (uint32, error) {
 	records, err := s.encode(want)
 	if err != nil {
 		return number, err
@@ -318,7 +319,7 @@ func (s *Slots) Update(number uint32, group string, version uint64, want map[Key
 		if !u.known && s.learn(u) != nil {
 			return nil // what cannot be read is replaced as a whole
 		}
-		if u.hash != hash {
+		if !same(u.records, records) {
 			kept, err = s.changeInPlace(u, group, version, records, hash)
 			return err
 		}
@@ -338,8 +339,8 @@ func (s *Slots) Update(number uint32, group string, version uint64, want map[Key
 
 // changeInPlace applies the delta to a slot if the package's rules allow it.
 // Locked.
-func (s *Slots) changeInPlace(u *slot, group string, version uint64, want []record, hash contentHash) (bool, error) {
-	if s.byHash[hash] != nil || len(u.users) != 1 || u.users[group] == 0 || version <= u.version {
+func (s *Slots) changeInPlace(u *slot, group string, version uint64, want []record, hash uint64) (bool, error) {
+	if s.holder(want, hash) != nil || len(u.users) != 1 || u.users[group] == 0 || version <= u.version {
 		return false, nil
 	}
 	d := difference(u.records, want)
@@ -400,8 +401,16 @@ func (s *Slots) usedBy(number uint32, group string) (*slot, error) {
 	return u, nil
 }
 
+// holder finds a slot with these contents, nil if none is known. Locked.
+func (s *Slots) holder(records []record, hash uint64) *slot {
+	if u := s.byHash[hash]; u != nil && same(u.records, records) {
+		return u
+	}
+	return nil
+}
+
 // encode checks the limit and the lines; nothing is changed yet.
-func (s *Slots) encode(want map[Key]Entry) ([]record, error) {
+func (s *Slots) encode(want []Line) ([]record, error) {
 	if len(want) > s.limits.Entries {
 		return nil, &FullError{Lines, len(want), s.limits.Entries}
 	}
@@ -417,7 +426,7 @@ func (s *Slots) forget(u *slot) {
 }
 
 // remember notes a slot's contents. Locked.
-func (s *Slots) remember(u *slot, records []record, hash contentHash) {
+func (s *Slots) remember(u *slot, records []record, hash uint64) {
 	u.known, u.records, u.hash = true, records, hash
 	if s.byHash[hash] == nil {
 		s.byHash[hash] = u

@@ -136,6 +136,14 @@ func fakeSlots(t *testing.T, a array, l Limits) *Slots {
 	return s
 }
 
+// listed are the lines of a policy.
+func listed(policy map[Key]Entry) (out []Line) {
+	for k, e := range policy {
+		out = append(out, Line{k, e})
+	}
+	return out
+}
+
 // lines makes n lines for the identities from id on.
 func lines(id uint32, n int) map[Key]Entry {
 	want := map[Key]Entry{}
@@ -162,7 +170,7 @@ func with(base map[Key]Entry, more map[Key]Entry) map[Key]Entry {
 
 func mustAcquire(t *testing.T, s *Slots, group string, version uint64, want map[Key]Entry) uint32 {
 	t.Helper()
-	n, err := s.Acquire(group, version, want)
+	n, err := s.Acquire(group, version, listed(want))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +182,7 @@ func mustAcquire(t *testing.T, s *Slots, group string, version uint64, want map[
 
 func mustUpdate(t *testing.T, s *Slots, n uint32, group string, version uint64, want map[Key]Entry) uint32 {
 	t.Helper()
-	m, err := s.Update(n, group, version, want)
+	m, err := s.Update(n, group, version, listed(want))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,17 +307,41 @@ func TestAStaleMemberDoesNotTakeANewPolicyFromItsGroup(t *testing.T) {
 	}
 }
 
+func TestPoliciesOfOneHashShareNoSlotUnlessTheyAreEqual(t *testing.T) {
+	s := fakeSlots(t, newFake(), Limits{})
+	n := mustAcquire(t, s, "g", 1, lines(1, 5))
+	other, err := encodeAll(listed(lines(1, 6)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.byHash[hashOf(other)] = s.used[n] // as if the two had one hash
+	if m := mustAcquire(t, s, "h", 1, lines(1, 6)); m == n {
+		t.Fatal("another policy got the slot because of its hash")
+	}
+	if m := mustAcquire(t, s, "i", 1, lines(1, 5)); m != n {
+		t.Fatal("an equal policy got another slot")
+	}
+}
+
+func TestAKeyThatIsThereTwiceIsRefused(t *testing.T) {
+	s := fakeSlots(t, newFake(), Limits{})
+	twice := append(listed(lines(1, 5)), Line{Key: listed(lines(3, 1))[0].Key, Entry: Entry{Deny: true}})
+	if n, err := s.Acquire("g", 1, twice); err == nil || n != 0 || !strings.Contains(err.Error(), "twice") {
+		t.Fatalf("slot %d, %v", n, err)
+	}
+}
+
 func TestTooManyLinesChangeNothing(t *testing.T) {
 	a := newFake()
 	s := fakeSlots(t, a, Limits{Entries: 5})
 	n := mustAcquire(t, s, "g", 1, lines(1, 5))
 	a.log = nil
 	var full *FullError
-	_, err := s.Acquire("g", 2, lines(1, 6))
+	_, err := s.Acquire("g", 2, listed(lines(1, 6)))
 	if !errors.Is(err, ErrFull) || !errors.As(err, &full) || full.Have != 6 || full.Limit != 5 {
 		t.Errorf("acquire: %v", err)
 	}
-	if m, err := s.Update(n, "g", 2, lines(1, 6)); !errors.Is(err, ErrFull) || m != n {
+	if m, err := s.Update(n, "g", 2, listed(lines(1, 6))); !errors.Is(err, ErrFull) || m != n {
 		t.Errorf("update: slot %d, %v", m, err)
 	}
 	if len(a.log) > 0 {
@@ -326,7 +358,7 @@ func TestWhenAllSlotsAreUsedItSaysSo(t *testing.T) {
 	if len(held) != 4 {
 		t.Fatalf("slots %v", held)
 	}
-	_, err := s.Acquire("g", 1, lines(50, 1))
+	_, err := s.Acquire("g", 1, listed(lines(50, 1)))
 	var full *FullError
 	if !errors.As(err, &full) || full.Have != 4 || full.Limit != 4 {
 		t.Fatalf("a fifth policy: %v", err)
@@ -389,7 +421,7 @@ func TestAFailedFillGivesNoSlotAndDirtiesNone(t *testing.T) {
 	a := newFake()
 	s := fakeSlots(t, a, Limits{Slots: 5, Spares: 3})
 	a.failAdd = errors.New("no memory")
-	if n, err := s.Acquire("g", 1, lines(1, 10)); err == nil || n != 0 {
+	if n, err := s.Acquire("g", 1, listed(lines(1, 10))); err == nil || n != 0 {
 		t.Fatalf("slot %d, %v", n, err)
 	}
 	for i := range uint32(3) { // every slot, so also the one that was half filled
@@ -406,7 +438,7 @@ func TestAFailedBatchKeepsWhatWentIn(t *testing.T) {
 	a.failFill = 1 << 30
 	s := fakeSlots(t, a, Limits{Slots: 10, Spares: 4})
 	for i := 0; ; i++ {
-		_, err := s.Acquire("g", 1, lines(uint32(i), 1))
+		_, err := s.Acquire("g", 1, listed(lines(uint32(i), 1)))
 		if err != nil {
 			if errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "no memory") {
 				t.Fatalf("the batch failed, got %v", err)
@@ -437,7 +469,7 @@ func TestAHalfMadeDeltaIsToldAndMendedByTheNextUpdate(t *testing.T) {
 			s := fakeSlots(t, a, Limits{})
 			n := mustAcquire(t, s, "g", 1, base)
 			fail(a)
-			m, err := s.Update(n, "g", 2, want)
+			m, err := s.Update(n, "g", 2, listed(want))
 			var delta *DeltaError
 			if !errors.As(err, &delta) || m != n {
 				t.Fatalf("slot %d, %v", m, err)
@@ -465,7 +497,7 @@ func TestASlotThatCannotBeReadIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.failRead = errors.New("injected")
-	n, err := s.Update(3, "g", 1, lines(1, 1))
+	n, err := s.Update(3, "g", 1, listed(lines(1, 1)))
 	if err != nil || n == 3 {
 		t.Errorf("slot %d, %v", n, err)
 	}
@@ -479,8 +511,8 @@ func TestAClosedArrayRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, acquire := s.Acquire("g", 1, lines(2, 1))
-	_, update := s.Update(n, "g", 2, lines(2, 1))
+	_, acquire := s.Acquire("g", 1, listed(lines(2, 1)))
+	_, update := s.Update(n, "g", 2, listed(lines(2, 1)))
 	_, dump := s.Dump(n)
 	for name, err := range map[string]error{
 		"acquire": acquire, "update": update, "dump": dump, "release": s.Release(n, "g"), "adopt": s.Adopt(n, "g"),
