@@ -8,8 +8,8 @@
 //
 // # Neighbours
 //
-// daemon/cmd gives it the policies of two endpoints; the API and "weir why"
-// print it.
+// daemon/cmd gives it the policies of two endpoints, policy/simulate those of two
+// ends; the API, "weir why" and "weir policy" print it.
 //
 // # Rules
 //

@@ -131,7 +131,7 @@ func (w *watch) note(ms []policy.Match) {
 		}
 		f := w.of(m.Ref)
 		f.matched = true
-		if m.Entry.Verdict != types.Allow && m.Entry.Verdict != types.Deny {
+		if m.Entry.Verdict == types.Pass {
 			f.decided = true // it passes on, which decides in its way
 		}
 		f.byAllow = f.byAllow || ms[0].Entry.Verdict == types.Allow
@@ -201,31 +201,12 @@ type peerIDs struct{ id, where identity.NumericIdentity }
 
 // peersOf returns one peer of every kind that the rules of a direction can tell apart.
 func peersOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) []peerIDs {
-	marks := map[identity.NumericIdentity][]byte{}
 	all := c.Index.Identities()
-	for id := range all {
-		marks[id] = make([]byte, 0, len(d.Rules))
-	}
-	named := false
-	for i := range d.Rules {
-		for _, p := range d.Rules[i].Peers {
-			if policy.IsWildcard(p) {
-				continue
-			}
-			ids, _ := c.Index.Matches(p)
-			for id := range marks {
-				_, in := slices.BinarySearch(ids, id)
-				marks[id] = append(marks[id], "01"[boolIndex(in)])
-			}
-		}
-		for _, p := range d.Rules[i].Ports {
-			named = named || p.Name != "" && dir == types.Egress // where names are the peer's
-		}
-	}
+	marks, named := marksOf(c, all, d, dir)
 	var who, where []identity.NumericIdentity
 	var out []peerIDs
 	seen := map[string]bool{}
-	for _, id := range identity.IdentityMap(all).IDs() {
+	for _, id := range all.IDs() {
 		a := all[id]
 		_, prefix := a.Prefix()
 		kind := "who"
@@ -264,11 +245,29 @@ func peersOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) []peerI
 	return out
 }
 
-func boolIndex(b bool) int {
-	if b {
-		return 1
+// marksOf says of every identity which peers of the rules match it: equal marks
+// for those that they match alike. named: they also tell the peer's port names apart.
+func marksOf(c *cluster, all identity.IdentityMap, d *policy.DirectionPolicy, dir types.Direction) (marks map[identity.NumericIdentity][]byte, named bool) {
+	marks = make(map[identity.NumericIdentity][]byte, len(all))
+	for i := range d.Rules {
+		for _, p := range d.Rules[i].Peers {
+			if policy.IsWildcard(p) {
+				continue
+			}
+			ids, _ := c.Index.Matches(p)
+			for id := range all {
+				mark := byte('0')
+				if _, in := slices.BinarySearch(ids, id); in {
+					mark = '1'
+				}
+				marks[id] = append(marks[id], mark)
+			}
+		}
+		for _, p := range d.Rules[i].Ports {
+			named = named || p.Name != "" && dir == types.Egress // where names are the peer's
+		}
 	}
-	return 0
+	return marks, named
 }
 
 // packet is a protocol and a destination port.

@@ -66,7 +66,7 @@ func (l *linter) madeUpPods() (pods []simulate.Pod, unsure map[string]bool) {
 	l.eachSelector(func(p part, r *types.Rule, s labels.Selector) {
 		diff.exclude(s)
 		// What passes over other rules makes a difference by being there.
-		passes := func(r *types.Rule) bool { return r.Verdict != types.Allow && r.Verdict != types.Deny }
+		passes := func(r *types.Rule) bool { return r.Verdict == types.Pass }
 		if r != nil && passes(r) || r == nil && slices.ContainsFunc(p.rules, passes) {
 			diff.demand(s)
 		}

@@ -70,14 +70,16 @@ type document struct {
 		Name      string   `json:"name"`
 		Addresses []string `json:"addresses"`
 	} `json:"outside"`
-	Expect []struct {
-		From    words  `json:"from"`
-		To      words  `json:"to"`
-		Port    words  `json:"port"`
-		Family  string `json:"family"`
-		Verdict string `json:"verdict"`
-		Rule    string `json:"rule"`
-	} `json:"expect"`
+	Expect []expect `json:"expect"`
+}
+
+type expect struct {
+	From    words  `json:"from"`
+	To      words  `json:"to"`
+	Port    words  `json:"port"`
+	Family  string `json:"family"`
+	Verdict string `json:"verdict"`
+	Rule    string `json:"rule"`
 }
 
 type port struct {
@@ -128,11 +130,10 @@ func Read(d k8s.Document) (*File, error) {
 		return nil, errors.Join(r.errs...)
 	}
 	var doc document
-	lineOf, err := d.DecodeLined(&doc)
-	if err != nil {
+	var err error
+	if r.lineOf, err = d.DecodeLined(&doc); err != nil {
 		return nil, err
 	}
-	r.lineOf = lineOf
 	f := &File{Name: doc.Metadata.Name, Path: d.File, Namespaces: map[string]map[string]string{}}
 	if f.Name == "" {
 		r.fail("metadata.name", "is missing; give the test a name")
@@ -163,26 +164,7 @@ func Read(d k8s.Document) (*File, error) {
 	}
 	for i, e := range doc.Expect {
 		at := fmt.Sprintf("expect[%d]", i)
-		one := Expectation{Line: lineOf(at), Family: e.Family, Rule: e.Rule}
-		switch e.Verdict {
-		case "allow":
-			one.Verdict = types.Allow
-		case "deny":
-		default:
-			r.fail(at+".verdict", "%q is not known; give allow or deny", e.Verdict)
-		}
-		if e.Family != "" && e.Family != IPv4 && e.Family != IPv6 {
-			r.fail(at+".family", "%q is not known; give IPv4 or IPv6, or leave it out for both", e.Family)
-		}
-		r.words(e.From, at+".from", "a pod, a host, node or an address")
-		r.words(e.To, at+".to", "a pod, a host, node or an address")
-		if r.words(e.Port, at+".port", "a number or name with or without /PROTOCOL, or ICMP") {
-			for _, p := range e.Port {
-				if _, err := ParsePort(p); err != nil {
-					r.fail(at+".port", "%s", err)
-				}
-			}
-		}
+		one := r.expectation(e, at)
 		if n := len(e.From) * len(e.To); n > maxExpectations || len(f.Expectations)+n*len(e.Port) > maxExpectations {
 			r.fail(at, "asks for more than %d connections in one test; split it", maxExpectations)
 			break
@@ -199,6 +181,31 @@ func Read(d k8s.Document) (*File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// expectation reads a member of expect, whose lists are taken apart later.
+func (r *reader) expectation(e expect, at string) Expectation {
+	one := Expectation{Line: r.lineOf(at), Family: e.Family, Rule: e.Rule}
+	switch e.Verdict {
+	case "allow":
+		one.Verdict = types.Allow
+	case "deny":
+	default:
+		r.fail(at+".verdict", "%q is not known; give allow or deny", e.Verdict)
+	}
+	if e.Family != "" && e.Family != IPv4 && e.Family != IPv6 {
+		r.fail(at+".family", "%q is not known; give IPv4 or IPv6, or leave it out for both", e.Family)
+	}
+	r.words(e.From, at+".from", "a pod, a host, node or an address")
+	r.words(e.To, at+".to", "a pod, a host, node or an address")
+	if r.words(e.Port, at+".port", "a number or name with or without /PROTOCOL, or ICMP") {
+		for _, p := range e.Port {
+			if _, err := ParsePort(p); err != nil {
+				r.fail(at+".port", "%s", err)
+			}
+		}
+	}
+	return one
 }
 
 // words reports whether every word is one.
