@@ -1,8 +1,6 @@
 package format
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -110,35 +108,4 @@ func TestWhatWouldBeLostIsRefused(t *testing.T) {
 	require.Error(t, same([]byte("a: 1\nb: 2\n"), []byte("a: 1\n")))
 	require.Error(t, same([]byte("a: '1'\n"), []byte("a: 1\n")))
 	require.Error(t, same([]byte("# x\n# x\na: 1\n"), []byte("# x\na: 1\n")))
-}
-
-func FuzzFormat(f *testing.F) {
-	for _, dir := range []string{"../../../examples/shop/*.yaml", "../../../cli/cmd/testdata/traps/*.yaml"} {
-		files, err := filepath.Glob(dir)
-		if err != nil || len(files) == 0 {
-			f.Fatalf("no files in %s: %v", dir, err)
-		}
-		for _, name := range files {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
-			f.Add(text)
-		}
-	}
-	f.Add([]byte("a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n"))
-	f.Add([]byte("a: |\n  # no comment\n  text\n"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		out, err := Format(in)
-		if err != nil {
-			return
-		}
-		again, err := Format(out)
-		if err != nil {
-			t.Fatalf("the formatted text is refused: %v\n%s", err, out)
-		}
-		if string(out) != string(again) {
-			t.Fatalf("formatting again changes\n%s\nto\n%s", out, again)
-		}
-	})
 }

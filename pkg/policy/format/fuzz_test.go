@@ -1,4 +1,4 @@
-package format_test
+package format
 
 import (
 	"os"
@@ -6,14 +6,12 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/weirnet/weir/pkg/policy/format"
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
-// FuzzFormatKeepsTheMeaning translates policies before and after they are
-// formatted.
-func FuzzFormatKeepsTheMeaning(f *testing.F) {
+// FuzzFormat formats a text twice, and translates its policies before and after.
+func FuzzFormat(f *testing.F) {
 	for _, dir := range []string{"../../../examples/shop/*.yaml", "../../../cli/cmd/testdata/traps/*.yaml"} {
 		files, err := filepath.Glob(dir)
 		if err != nil || len(files) == 0 {
@@ -27,17 +25,26 @@ func FuzzFormatKeepsTheMeaning(f *testing.F) {
 			f.Add(text)
 		}
 	}
+	f.Add([]byte("a: &x {b: 1}\nc: *x\nd:\n  <<: *x\n"))
+	f.Add([]byte("a: |\n  # no comment\n  text\n"))
 	const head = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, annotations: {a: &a \"yes\", b: 'x: y # z', c: *a, d: |+\n text\n\n}}\n"
 	f.Add([]byte(head + "spec: {podSelector: {}, ingress: [{ports: [{port: '0x10'}, {port: 080}]}]}\n"))
 	f.Add([]byte("{\"apiVersion\":\"cilium.io/v2\",\"kind\":\"CiliumNetworkPolicy\",\"metadata\":{\"name\":\"p\"},\"spec\":{\"endpointSelector\":{},\"ingress\":[{\"toPorts\":[{\"ports\":[{\"port\":\"080\"}]}]}]}}"))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		out, err := Format(in)
+		if err != nil {
+			return // it says so, and leaves the file alone
+		}
+		again, err := Format(out)
+		if err != nil {
+			t.Fatalf("the formatted text is refused: %v\n%s", err, out)
+		}
+		if string(out) != string(again) {
+			t.Fatalf("formatting again changes\n%s\nto\n%s", out, again)
+		}
 		want, err := meaning(in)
 		if err != nil || len(want) == 0 {
 			return
-		}
-		out, err := format.Format(in)
-		if err != nil {
-			return // it says so, and leaves the file alone
 		}
 		got, err := meaning(out)
 		if err != nil || !reflect.DeepEqual(want, got) {
