@@ -264,11 +264,7 @@ func (t *translator) ciliumPorts(rules []api.PortRule, path string) []types.Port
 	out := []types.Port{}
 	for i, r := range rules {
 		at := fmt.Sprintf("%s[%d].ports", path, i)
-		switch {
-		case len(r.Ports) == 0:
-			t.fail(at, "is empty; list ports, or leave toPorts out for every port")
-		case len(r.Ports) > api.MaxPorts:
-			t.fail(at, "has %d members, the most is %d; split it into several members of toPorts", len(r.Ports), api.MaxPorts)
+		if !t.listed(len(r.Ports), api.MaxPorts, at, "ports", "toPorts", "port") {
 			continue
 		}
 		for j, p := range r.Ports {
@@ -276,6 +272,18 @@ func (t *translator) ciliumPorts(rules []api.PortRule, path string) []types.Port
 		}
 	}
 	return out
+}
+
+// listed checks how much a member of toPorts or icmps lists. false: too much to
+// look at.
+func (t *translator) listed(n, limit int, path, what, field, every string) bool {
+	switch {
+	case n == 0:
+		t.fail(path, "is empty; list %s, or leave %s out for every %s", what, field, every)
+	case n > limit:
+		t.fail(path, "has %d members, the most is %d; split it into several members of %s", n, limit, field)
+	}
+	return n <= limit
 }
 
 // ciliumPort translates a port; protocol ANY is three ports.

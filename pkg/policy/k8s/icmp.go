@@ -17,11 +17,7 @@ func (t *translator) icmps(rules []api.ICMPRule, path string) []types.Port {
 	out := []types.Port{}
 	for i, r := range rules {
 		at := fmt.Sprintf("%s[%d].fields", path, i)
-		switch {
-		case len(r.Fields) == 0:
-			t.fail(at, "is empty; list types, or leave icmps out for every protocol")
-		case len(r.Fields) > api.MaxICMPFields:
-			t.fail(at, "has %d members, the most is %d; split it into several members of icmps", len(r.Fields), api.MaxICMPFields)
+		if !t.listed(len(r.Fields), api.MaxICMPFields, at, "types", "icmps", "protocol") {
 			continue
 		}
 		for j, f := range r.Fields {
