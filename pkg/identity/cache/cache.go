@@ -50,7 +50,6 @@ type Cache struct {
 	busy       map[identity.NumericIdentity]bool
 	resting    resting
 	generation uint64 // grows with every new entry
-	watchers   map[*Watcher]struct{}
 }
 
 // entry is a number with its label set, in use or held for a restored set.
@@ -69,7 +68,7 @@ func New(cfg Config) (*Cache, error) {
 	c := &Cache{
 		log: cfg.Logger, rest: cfg.Rest, now: cfg.Now,
 		byID: map[identity.NumericIdentity]*entry{}, byKey: map[string]*entry{},
-		busy: map[identity.NumericIdentity]bool{}, watchers: map[*Watcher]struct{}{},
+		busy:   map[identity.NumericIdentity]bool{},
 		spaces: newSpaces(cfg),
 	}
 	if c.rest == 0 {
@@ -162,9 +161,6 @@ func (c *Cache) take(a labels.LabelArray) (e *entry, isNew bool, err error) {
 		c.byID[id], c.byKey[key] = e, e
 	}
 	e.refs++
-	if e.refs == 1 {
-		c.notify(Change{ID: e.id, Labels: e.array})
-	}
 	return e, e.refs == 1, nil
 }
 
@@ -201,7 +197,6 @@ func (c *Cache) Release(_ context.Context, id identity.NumericIdentity) (gone bo
 		return false, nil
 	}
 	c.forget(e)
-	c.notify(Change{ID: e.id, Labels: e.array, Gone: true})
 	return true, nil
 }
 

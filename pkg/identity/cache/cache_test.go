@@ -183,60 +183,6 @@ func TestBatchFailsSetBySet(t *testing.T) {
 	require.Equal(t, 2, rs[2].Identity.ReferenceCount)
 }
 
-func TestWatchTellsEveryChangeInOrder(t *testing.T) {
-	c := open(t, Config{})
-	a := take(t, c, app("a"))
-	w := c.Watch()
-	defer w.Close()
-	b := take(t, c, app("b"))
-	take(t, c, app("b"))
-	_, err := c.Release(ctx, a)
-	require.NoError(t, err)
-	got, err := w.Next(ctx)
-	require.NoError(t, err)
-	require.Equal(t, []Change{{a, app("a"), false}, {b, app("b"), false}, {a, app("a"), true}}, got)
-
-	done, cancel := context.WithCancel(ctx)
-	cancel()
-	_, err = w.Next(done)
-	require.ErrorIs(t, err, context.Canceled)
-	w.Close()
-	take(t, c, app("c"))
-	_, err = w.Next(done)
-	require.Error(t, err, "a closed watch hears nothing")
-}
-
-func TestWatchersSeeTheSameOrderUnderConcurrency(t *testing.T) {
-	c := open(t, Config{Rest: -1})
-	one, two := c.Watch(), c.Watch()
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for range 50 {
-				id, _, err := c.Allocate(ctx, app(fmt.Sprint(i%3)))
-				if err == nil {
-					_, _ = c.Release(ctx, id.ID)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	a, err := one.Next(ctx)
-	require.NoError(t, err)
-	b, err := two.Next(ctx)
-	require.NoError(t, err)
-	require.Equal(t, a, b)
-	live := map[identity.NumericIdentity]string{}
-	for _, ch := range a {
-		_, was := live[ch.ID]
-		require.Equal(t, ch.Gone, was, "a number comes and goes in turns")
-		if delete(live, ch.ID); !ch.Gone {
-			live[ch.ID] = ch.Labels.Key()
-		}
-	}
-	require.Empty(t, live)
-}
-
 // Any sequence of steps, restarts included, against a plain model: live sets
 // have one number each, no two share one, and numbers survive restarts.
 func TestAnySequenceKeepsTheRules(t *testing.T) {

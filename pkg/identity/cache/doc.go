@@ -21,7 +21,7 @@
 // without need is only held. A number is never given to a second label set while
 // it has users, is held for a restored set, was seen in the kernel at start
 // (Config.Busy), or was released less than Config.Rest ago. When none is left,
-// Allocate fails with ErrExhausted. Watchers see every change once, in order.
+// Allocate fails with ErrExhausted.
 //
 // # After a restart
 //
