@@ -9,7 +9,6 @@ import (
 
 	"github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/id"
-	"github.com/weirnet/weir/pkg/labels"
 )
 
 // ErrNotFound says that no endpoint answers to a reference.
@@ -64,14 +63,6 @@ func (m *Manager) ByContainer(containerID string) []*endpoint.Endpoint {
 // List returns all endpoints, by number.
 func (m *Manager) List() []*endpoint.Endpoint {
 	return m.where(func(*entry) bool { return true })
-}
-
-// Select returns the endpoints whose labels a selector matches, by number.
-func (m *Manager) Select(s labels.Selector) []*endpoint.Endpoint {
-	return slices.DeleteFunc(m.List(), func(e *endpoint.Endpoint) bool {
-		r := e.Row()
-		return !s.Matches(r.Labels.With(r.InfoLabels...))
-	})
 }
 
 // Rows returns the snapshots of all endpoints, by number.

@@ -134,8 +134,6 @@ func TestLookup(t *testing.T) {
 		require.ErrorIs(t, err, want, s)
 	}
 	require.Len(t, m.ByContainer("c1"), 2)
-	require.NoError(t, e.SetLabels(labels.NewLabelArray(labels.New("k8s", "app", "api")), nil, nil))
-	require.Equal(t, []*endpoint.Endpoint{e}, m.Select(labels.Equals(labels.New("k8s", "app", "api"))))
 	require.Len(t, m.Rows(), 2)
 }
 
@@ -249,29 +247,22 @@ func TestEventsComeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, h := newScene(t, t.TempDir())
 		var kinds []EventKind
-		m.Observe(func(ev Event) { kinds = append(kinds, ev.Kind) })
-		ctx, cancel := context.WithCancel(t.Context())
-		slow := m.Subscribe(ctx, 1)
-		all := m.Subscribe(ctx, 100)
+		var seq uint64
+		m.Observe(func(ev Event) {
+			kinds = append(kinds, ev.Kind)
+			if ev.New.Seq <= seq {
+				t.Errorf("%s tells row %d after row %d", ev.Kind, ev.New.Seq, seq)
+			}
+			seq = ev.New.Seq
+		})
 		e := create(t, m, h, row(1))
 		require.NoError(t, e.SetLabels(labels.NewLabelArray(labels.New("k8s", "app", "x")), nil, nil))
 		synctest.Wait()
 		require.NoError(t, m.Delete(t.Context(), e, "test"))
-		cancel()
 		synctest.Wait()
-		var queued []EventKind
-		var seq uint64
-		for ev := range all.C {
-			queued = append(queued, ev.Kind)
-			require.Greater(t, ev.New.Seq, seq)
-			seq = ev.New.Seq
-		}
-		require.Equal(t, kinds, queued)
 		require.Equal(t, EventCreated, kinds[0])
 		require.Equal(t, EventDeleted, kinds[len(kinds)-1])
 		require.True(t, slices.Contains(kinds, EventState))
-		require.EqualValues(t, len(kinds)-1, slow.Lost())
-		require.Zero(t, all.Lost())
 	})
 }
 
