@@ -219,3 +219,23 @@ func pfx(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func pod(name string) Metadata {
 	return Metadata{Labels: labels.NewLabelArray(labels.Label{Source: "k8s", Key: "app", Value: name})}
 }
+
+// setPolicyPrefixes makes the prefixes that the policies name these and no others.
+func (c *IPCache) setPolicyPrefixes(want map[netip.Prefix]bool) {
+	var gone []netip.Prefix
+	c.mu.Lock()
+	c.prefixes.all(func(p netip.Prefix, _ bool) {
+		if _, ok := want[p]; !ok {
+			gone = append(gone, p)
+		}
+	})
+	c.mu.Unlock()
+	c.ChangePolicyPrefixes(want, append(gone, pfx("192.0.2.0/24"))) // the last is nobody's
+}
+
+// usersOf are the prefixes that have an identity, as who or as where.
+func (c *IPCache) usersOf(id identity.NumericIdentity) []netip.Prefix {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.users[id]))
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -178,40 +177,8 @@ func hostPrefix(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// SetPolicyPrefixes replaces P: the prefixes that the policies name, excepts
-// included; true: used by a block that matches pods.
-func (c *IPCache) SetPolicyPrefixes(want map[netip.Prefix]bool) {
-	next := make(map[netip.Prefix]bool, len(want))
-	for p, pods := range want {
-		if p = labels.CanonicalPrefix(p); p.IsValid() {
-			next[p] = next[p] || pods
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var gone []netip.Prefix
-	c.prefixes.all(func(p netip.Prefix, _ bool) {
-		if _, ok := next[p]; !ok {
-			gone = append(gone, p)
-		}
-	})
-	for _, p := range gone {
-		pods, _ := c.prefixes.get(p)
-		c.prefixes.remove(p)
-		c.prefixChanged(p, pods, false)
-	}
-	for p, pods := range next {
-		old, ok := c.prefixes.get(p)
-		if ok && old == pods {
-			continue
-		}
-		c.prefixes.put(p, pods)
-		c.prefixChanged(p, old, pods)
-	}
-}
-
-// ChangePolicyPrefixes is SetPolicyPrefixes for a caller that knows what changed:
-// no prefix is both put and gone.
+// ChangePolicyPrefixes changes P: the prefixes that the policies name, excepts
+// included; true: used by a block that matches pods. None is both put and gone.
 func (c *IPCache) ChangePolicyPrefixes(put map[netip.Prefix]bool, gone []netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,19 +242,6 @@ func (c *IPCache) Dump() []Entry {
 	defer c.mu.Unlock()
 	out := make([]Entry, 0, c.realized.size)
 	c.realized.all(func(p netip.Prefix, r *realized) { out = append(out, r.entry(p)) })
-	return out
-}
-
-// Prefixes returns the prefixes that have an identity, as who or as where, in
-// order of address.
-func (c *IPCache) Prefixes(id identity.NumericIdentity) []netip.Prefix {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := make([]netip.Prefix, 0, len(c.users[id]))
-	for p := range c.users[id] {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, netip.Prefix.Compare)
 	return out
 }
 

@@ -18,7 +18,7 @@ func TestKernelResolvesAddressesAsTheCacheDoes(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, errors.Join(m.Map().Unpin(), m.Close())) })
 	c, f := start(t, func(cfg *Config) { cfg.Kernel = m })
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/8"): true, pfx("10.0.0.0/24"): false, pfx("2001:db8::/32"): true})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/8"): true, pfx("10.0.0.0/24"): false, pfx("2001:db8::/32"): true})
 	c.UpsertMetadata(pfx("10.0.0.7/32"), SourceKubernetes, "pod/a", pod("a"))
 	c.UpsertMetadata(pfx("2001:db8::7/128"), SourceKubernetes, "pod/a", pod("a"))
 	run(t, c)
@@ -36,7 +36,7 @@ func TestKernelResolvesAddressesAsTheCacheDoes(t *testing.T) {
 	}
 	check()
 	require.EqualValues(t, f.number(t, "k8s:app=a"), c.Lookup(netip.MustParseAddr("10.0.0.7")).Identity)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/24"): true})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/24"): true})
 	c.RemoveMetadata(pfx("2001:db8::7/128"), "pod/a")
 	sync1(t, c)
 	check()

@@ -20,7 +20,7 @@ var bg = context.Background()
 
 func TestPolicyHearsFirstOnAddAndLastOnDelete(t *testing.T) {
 	c, f := start(t)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
 	c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("a"))
 	run(t, c)
 	sync1(t, c)
@@ -39,7 +39,7 @@ func TestPolicyHearsFirstOnAddAndLastOnDelete(t *testing.T) {
 	c.RemoveMetadata(pfx("10.0.0.1/32"), "pod/a")
 	sync1(t, c)
 	require.Equal(t, []string{"delete 10.0.0.1/32", "changed", "remove k8s:app=b;"}, f.dialogue())
-	c.SetPolicyPrefixes(nil)
+	c.setPolicyPrefixes(nil)
 	sync1(t, c)
 	require.Equal(t, []string{"delete 203.0.113.0/24", "changed", "remove cidr:203.0.113.0/24=;reserved:world-ipv4=;"}, f.dialogue())
 	require.Empty(t, f.kernel)
@@ -48,7 +48,7 @@ func TestPolicyHearsFirstOnAddAndLastOnDelete(t *testing.T) {
 
 func TestSyncedOnlyOnceTheKernelHasWhatWasAsked(t *testing.T) {
 	c, _ := start(t)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
 	require.False(t, c.Synced())
 	run(t, c)
 	sync1(t, c)
@@ -57,7 +57,7 @@ func TestSyncedOnlyOnceTheKernelHasWhatWasAsked(t *testing.T) {
 
 func TestOutsideAddressIsItsLongestPolicyPrefix(t *testing.T) {
 	c, f := start(t)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("0.0.0.0/0"): true, pfx("203.0.113.0/24"): false, pfx("2001:db8::/32"): false})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("0.0.0.0/0"): true, pfx("203.0.113.0/24"): false, pfx("2001:db8::/32"): false})
 	run(t, c)
 	sync1(t, c)
 	inner := f.number(t, "cidr:203.0.113.0/24", "reserved:world-ipv4")
@@ -72,14 +72,14 @@ func TestOutsideAddressIsItsLongestPolicyPrefix(t *testing.T) {
 	require.Equal(t, Entry{Identity: identity.ReservedWorldIPv6}, c.Lookup(netip.MustParseAddr("fd00::1")), "no prefix covers it")
 	require.Equal(t, Entry{}, c.Lookup(netip.Addr{}))
 	require.Len(t, c.Dump(), 3)
-	require.Equal(t, []netip.Prefix{pfx("203.0.113.0/24")}, c.Prefixes(identity.NumericIdentity(inner)))
+	require.Equal(t, []netip.Prefix{pfx("203.0.113.0/24")}, c.usersOf(identity.NumericIdentity(inner)))
 }
 
 func TestPodKeepsItsIdentityAndHasThePrefixOfPodBlocksBeside(t *testing.T) {
 	c, f := start(t)
 	c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("x"))
 	c.UpsertMetadata(pfx("10.0.0.200/32"), SourceKubernetes, "pod/b", pod("x"))
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/25"): true, pfx("10.0.0.0/8"): false, pfx("10.0.0.1/32"): false})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/25"): true, pfx("10.0.0.0/8"): false, pfx("10.0.0.1/32"): false})
 	run(t, c)
 	sync1(t, c)
 	who := f.number(t, "k8s:app=x")
@@ -89,7 +89,7 @@ func TestPodKeepsItsIdentityAndHasThePrefixOfPodBlocksBeside(t *testing.T) {
 	require.Equal(t, f.number(t, "cidr:10.0.0.0/25", "reserved:world-ipv4"), f.at("10.0.0.2").Identity, "nobody's address is outside")
 
 	f.dialogue()
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/25"): false, pfx("10.0.0.0/8"): false, pfx("10.0.0.1/32"): false})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/25"): false, pfx("10.0.0.0/8"): false, pfx("10.0.0.1/32"): false})
 	sync1(t, c)
 	require.Equal(t, []string{"upsert 10.0.0.1/32", "tell 10.0.0.1", "changed", "remove cidr:10.0.0.0/25=;"}, f.dialogue(),
 		"only what the change concerns is touched")
@@ -99,7 +99,7 @@ func TestPodKeepsItsIdentityAndHasThePrefixOfPodBlocksBeside(t *testing.T) {
 func TestPrefixInsideALargerOwnerBelongsToTheOwner(t *testing.T) {
 	c, f := start(t)
 	c.UpsertMetadata(pfx("10.1.0.0/16"), SourceDirectory, "file/x", pod("net"))
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.1.2.0/24"): true, pfx("10.0.0.0/8"): true})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.1.2.0/24"): true, pfx("10.0.0.0/8"): true})
 	run(t, c)
 	sync1(t, c)
 	who := f.number(t, "k8s:app=net")
@@ -194,7 +194,7 @@ func TestPublishedEndpointKeepsItsIdentityAliveUntilTheKernelForgetsIt(t *testin
 
 func TestPrefixIdentityIsThereBeforeThePod(t *testing.T) {
 	c, f := start(t, func(cfg *Config) { cfg.PodPrefixes = []netip.Prefix{pfx("10.42.0.0/16")} })
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.42.1.3/32"): true, pfx("0.0.0.0/0"): true, pfx("203.0.113.0/24"): true, pfx("10.42.9.0/24"): false})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.42.1.3/32"): true, pfx("0.0.0.0/0"): true, pfx("203.0.113.0/24"): true, pfx("10.42.9.0/24"): false})
 	run(t, c)
 	sync1(t, c)
 	a := netip.MustParseAddr("10.42.1.3")
@@ -218,12 +218,12 @@ func TestFailuresAreRepairedWithoutBreakingTheOrder(t *testing.T) {
 			c, f := start(t)
 			f.faults[call] = 3
 			run(t, c)
-			c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/8"): true, pfx("10.0.0.0/24"): true})
+			c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.0/8"): true, pfx("10.0.0.0/24"): true})
 			c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("a"))
 			sync1(t, c)
 			require.Equal(t, f.number(t, "cidr:10.0.0.0/24"), f.at("10.0.0.1").PrefixIdentity)
 			c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("b"))
-			c.SetPolicyPrefixes(nil)
+			c.setPolicyPrefixes(nil)
 			sync1(t, c)
 			require.Equal(t, ipcachemap.Entry{Identity: f.number(t, "k8s:app=b")}, f.at("10.0.0.1"))
 			require.Len(t, f.kernel, 1)
@@ -254,10 +254,10 @@ func TestPrefixWithoutANumberIsPlainWorldNotItsParent(t *testing.T) {
 	require.NoError(t, err)
 	f.identity, c.cfg.Identities = ids, ids
 	run(t, c)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): false})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): false})
 	c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("a"))
 	sync1(t, c)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): false, pfx("203.0.113.10/32"): false})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): false, pfx("203.0.113.10/32"): false})
 	c.UpsertMetadata(pfx("10.0.0.2/32"), SourceKubernetes, "pod/b", pod("b"))
 	require.Eventually(t, func() bool { // the problem is told at the end of the round that writes
 		return f.at("203.0.113.10").Identity == uint32(identity.ReservedWorldIPv4) &&
@@ -265,7 +265,7 @@ func TestPrefixWithoutANumberIsPlainWorldNotItsParent(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	require.Equal(t, f.number(t, "cidr:203.0.113.0/24", "reserved:world-ipv4"), f.at("203.0.113.11").Identity)
 
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.10/32"): false})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.10/32"): false})
 	c.RemoveMetadata(pfx("10.0.0.1/32"), "pod/a")
 	sync1(t, c)
 	require.Equal(t, f.number(t, "cidr:203.0.113.10/32", "reserved:world-ipv4"), f.at("203.0.113.10").Identity, "numbers were free again")
@@ -275,7 +275,7 @@ func TestPrefixWithoutANumberIsPlainWorldNotItsParent(t *testing.T) {
 func TestRestartWritesNothingThatIsThereAndPrunesTheRestLater(t *testing.T) {
 	c, f := start(t)
 	run(t, c)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
 	c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("a"))
 	c.UpsertMetadata(pfx("10.0.0.2/32"), SourceKubernetes, "pod/b", pod("b"))
 	sync1(t, c)
@@ -283,8 +283,8 @@ func TestRestartWritesNothingThatIsThereAndPrunesTheRestLater(t *testing.T) {
 	f.dialogue()
 
 	c = f.restart(t)
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.2/32"): false}) // touched, and not wanted in the end
-	c.SetPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("10.0.0.2/32"): false}) // touched, and not wanted in the end
+	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): true})
 	run(t, c)
 	c.UpsertMetadata(pfx("10.0.0.1/32"), SourceKubernetes, "pod/a", pod("a"))
 	c.RemoveMetadata(pfx("10.0.0.2/32"), "pod/z")
@@ -308,14 +308,14 @@ func TestManyPrefixesCostOneRoundAndAChangeOnlyWhatItConcerns(t *testing.T) {
 	for i := range 200 {
 		c.UpsertMetadata(netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 0, byte(i), 7}), 32), SourceKubernetes, fmt.Sprint(i), pod(fmt.Sprint(i)))
 	}
-	c.SetPolicyPrefixes(p)
+	c.setPolicyPrefixes(p)
 	run(t, c)
 	sync1(t, c)
 	require.Len(t, f.dialogue(), 2+1+200+1, "dump, add, one upsert, 200 told, changed")
 	clear(f.touched)
 	delete(p, pfx("100.0.7.0/24"))
 	p[pfx("100.0.0.0/17")] = true
-	c.SetPolicyPrefixes(p)
+	c.setPolicyPrefixes(p)
 	sync1(t, c)
 	require.Equal(t, map[netip.Prefix]int{pfx("100.0.7.7/32"): 1, pfx("100.0.0.0/17"): 1}, f.touched)
 }

@@ -85,7 +85,7 @@ func TestAnyHistoryEndsInTheKernelMapOfItsFacts(t *testing.T) {
 				} else {
 					delete(m.policy, p)
 				}
-				c.SetPolicyPrefixes(m.policy)
+				c.setPolicyPrefixes(m.policy)
 			case "wait":
 				if !running {
 					running = true
@@ -124,7 +124,7 @@ func (m model) compare(t *rapid.T, c *IPCache, f *fakes) {
 			continue
 		}
 		require.Equal(t, want, ipcachemap.Entry{Identity: uint32(got.Identity), PrefixIdentity: uint32(got.PrefixIdentity)})
-		require.Contains(t, c.Prefixes(got.Identity), got.Prefix)
+		require.Contains(t, c.usersOf(got.Identity), got.Prefix)
 	}
 	for p := range f.kernel {
 		_, inP := m.policy[p]
