@@ -13,10 +13,10 @@
 //
 // # Rules
 //
-// A row is never changed once written: writers insert a new one. The index by
-// address leaves out pods that have ended and pods in the node's own network,
-// because their addresses belong to somebody else. Nothing may be pruned
-// because it is missing here before Synced reports true.
+// A row is never changed once written: writers insert a new one. The addresses of
+// pods that have ended and of pods in the node's own network belong to somebody
+// else (Pod.OwnsAddresses). Nothing may be pruned because it is missing here
+// before Synced reports true.
 //
 // # After a restart
 //

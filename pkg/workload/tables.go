@@ -2,9 +2,7 @@ package workload
 
 import (
 	"fmt"
-	"iter"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,33 +10,12 @@ import (
 	"github.com/cilium/statedb/index"
 )
 
-// Indexes of the tables; the first of each table is its primary key.
+// Primary keys of the tables.
 var (
 	PodByKey = statedb.Index[*Pod, string]{
 		Name:       "key",
 		FromObject: func(p *Pod) index.KeySet { return index.NewKeySet(index.String(p.Key())) },
 		FromKey:    index.String, FromString: index.FromString, Unique: true,
-	}
-	PodByNamespace = statedb.Index[*Pod, string]{
-		Name:       "namespace",
-		FromObject: func(p *Pod) index.KeySet { return index.NewKeySet(index.String(p.Namespace)) },
-		FromKey:    index.String, FromString: index.FromString,
-	}
-	// PodByAddress holds only pods whose addresses are their own.
-	PodByAddress = statedb.Index[*Pod, netip.Addr]{
-		Name: "address",
-		FromObject: func(p *Pod) index.KeySet {
-			if !p.OwnsAddresses() {
-				return index.EmptyKeySet
-			}
-			return index.Seq(index.NetIPAddr, slices.Values(p.IPs))
-		},
-		FromKey: index.NetIPAddr, FromString: index.NetIPAddrString,
-	}
-	PodByNode = statedb.Index[*Pod, string]{
-		Name:       "node",
-		FromObject: func(p *Pod) index.KeySet { return index.NewKeySet(index.String(p.Node)) },
-		FromKey:    index.String, FromString: index.FromString,
 	}
 	NamespaceByName = statedb.Index[*Namespace, string]{
 		Name:       "name",
@@ -52,8 +29,8 @@ var (
 	}
 )
 
-// Tables are the three tables of one database. Readers use the tables with the
-// indexes above; the writer uses Write.
+// Tables are the three tables of one database. Readers use the tables, the writer
+// uses Write.
 type Tables struct {
 	DB         *statedb.DB
 	Pods       statedb.Table[*Pod]
@@ -69,7 +46,7 @@ type Tables struct {
 // NewTables registers the tables "pods", "namespaces" and "nodes" in db. It
 // fails if the database has tables of these names.
 func NewTables(db *statedb.DB) (*Tables, error) {
-	pods, err := statedb.NewTable(db, "pods", PodByKey, PodByNamespace, PodByAddress, PodByNode)
+	pods, err := statedb.NewTable(db, "pods", PodByKey)
 	if err != nil {
 		return nil, fmt.Errorf("register the table pods: %w", err)
 	}
@@ -102,12 +79,6 @@ func (t *Tables) Pod(txn statedb.ReadTxn, namespace, name string) (*Pod, <-chan 
 func (t *Tables) Namespace(txn statedb.ReadTxn, name string) (*Namespace, <-chan struct{}, bool) {
 	n, _, watch, ok := t.Namespaces.GetWatch(txn, NamespaceByName.Query(name))
 	return n, watch, ok
-}
-
-// PodsAt returns the pods that own an address: one, or for a moment two while a
-// pod takes over another's address.
-func (t *Tables) PodsAt(txn statedb.ReadTxn, a netip.Addr) iter.Seq[*Pod] {
-	return statedb.ToSeq(t.Pods.List(txn, PodByAddress.Query(a)))
 }
 
 // LocalNode returns the row of the node that this agent runs on.
@@ -169,9 +140,6 @@ func (w *Txn) MarkSynced() {
 		done(w.txn)
 	}
 }
-
-// Reader returns a view of the tables with the changes so far.
-func (w *Txn) Reader() statedb.ReadTxn { return w.txn }
 
 // Commit makes the changes visible.
 func (w *Txn) Commit() { w.txn.Commit() }

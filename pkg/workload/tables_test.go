@@ -2,7 +2,6 @@ package workload
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/cilium/statedb"
@@ -22,14 +21,7 @@ func write(ts *Tables, f func(*Txn)) {
 	w.Commit()
 }
 
-func keys(ts *Tables, a string) (out []string) {
-	for p := range ts.PodsAt(ts.DB.ReadTxn(), netip.MustParseAddr(a)) {
-		out = append(out, p.Key())
-	}
-	return out
-}
-
-func TestPodsAreFoundByKeyNamespaceAddressAndNode(t *testing.T) {
+func TestPodsAreFoundByNamespaceAndName(t *testing.T) {
 	ts := newTables(t)
 	write(ts, func(w *Txn) {
 		w.PutPod(&Pod{Namespace: "a", Name: "x", Node: "n1", IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}})
@@ -40,27 +32,9 @@ func TestPodsAreFoundByKeyNamespaceAddressAndNode(t *testing.T) {
 	p, _, ok := ts.Pod(txn, "a", "x")
 	require.True(t, ok)
 	require.Equal(t, "n1", p.Node)
-	require.Len(t, slices.Collect(statedb.ToSeq(ts.Pods.List(txn, PodByNamespace.Query("a")))), 2)
-	require.Len(t, slices.Collect(statedb.ToSeq(ts.Pods.List(txn, PodByNode.Query("n1")))), 2)
-	require.Equal(t, []string{"a/x"}, keys(ts, "fd00::1"))
-	require.Equal(t, []string{"a/x"}, keys(ts, "10.0.0.1"))
+	_, _, ok = ts.Pod(txn, "a", "z")
+	require.False(t, ok)
 	require.Equal(t, []string{"a", "x", "n1", "", "", "10.0.0.1,fd00::1"}, p.TableRow())
-}
-
-// B19: a pod that has ended keeps its addresses on its object.
-func TestAddressOfAnEndedPodBelongsToItsNextOwner(t *testing.T) {
-	ts := newTables(t)
-	ip := []netip.Addr{netip.MustParseAddr("10.0.0.1")}
-	write(ts, func(w *Txn) {
-		w.PutPod(&Pod{Namespace: "a", Name: "job", Phase: "Running", IPs: ip})
-		w.PutPod(&Pod{Namespace: "a", Name: "host", HostNetwork: true, IPs: ip})
-	})
-	require.Equal(t, []string{"a/job"}, keys(ts, "10.0.0.1"))
-	write(ts, func(w *Txn) {
-		w.PutPod(&Pod{Namespace: "a", Name: "job", Phase: "Succeeded", IPs: ip})
-		w.PutPod(&Pod{Namespace: "a", Name: "new", Phase: "Pending", IPs: ip})
-	})
-	require.Equal(t, []string{"a/new"}, keys(ts, "10.0.0.1"))
 }
 
 func TestWatchersSeeWhatIsCommittedAndNothingElse(t *testing.T) {
