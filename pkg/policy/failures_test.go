@@ -148,31 +148,3 @@ func TestRulesThatNoDialectWritesAreRefusedByName(t *testing.T) {
 	_, err := (&policy.SelectorPolicy{}).MapState(nil)
 	require.Error(t, err)
 }
-
-func TestDiffLeadsFromOneMapStateToTheOther(t *testing.T) {
-	c := newCluster(office(), []*types.Policy{onePolicy(types.Rule{Direction: types.Ingress, Verdict: types.Allow, Ports: []types.Port{{Proto: wtypes.ProtoTCP, Port: 80, End: 90}}})}, types.ModeDefault)
-	old, err := c.resolve(c.world.Pods[0]).MapState(c.index)
-	require.NoError(t, err)
-	c.policies = []*types.Policy{onePolicy(
-		types.Rule{Direction: types.Ingress, Verdict: types.Deny, Ports: []types.Port{{Proto: wtypes.ProtoTCP, Port: 80, End: 87}}},
-		types.Rule{Direction: types.Ingress, Verdict: types.Allow, Ports: []types.Port{{Proto: wtypes.ProtoUDP}}})}
-	now, err := c.resolve(c.world.Pods[0]).MapState(c.index)
-	require.NoError(t, err)
-	adds, updates, deletes := now.Diff(old)
-	require.NotEmpty(t, adds)
-	require.NotEmpty(t, updates)
-	require.NotEmpty(t, deletes)
-	got := policy.MapState{}
-	for k, e := range old {
-		got[k] = e
-	}
-	for _, part := range []policy.MapState{adds, updates} {
-		for k, e := range part {
-			got[k] = e
-		}
-	}
-	for _, k := range deletes {
-		delete(got, k)
-	}
-	require.Equal(t, now, got)
-}

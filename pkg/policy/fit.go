@@ -30,7 +30,7 @@ func (m MapState) Fit(limit int) (fits MapState, left int) {
 		return nil, len(m)
 	}
 	slices.SortFunc(allows, func(a, b types.Key) int {
-		return cmp.Or(cmp.Compare(m[b].Precedence, m[a].Precedence), cmp.Compare(m[a].Rank, m[b].Rank), CompareKeys(a, b))
+		return cmp.Or(cmp.Compare(m[b].Precedence, m[a].Precedence), cmp.Compare(m[a].Rank, m[b].Rank), compareKeys(a, b))
 	})
 	for _, k := range allows[:limit-len(fits)] {
 		fits[k] = m[k]

@@ -249,40 +249,8 @@ func (m MapState) longest(id identity.NumericIdentity, v view, packet portKey) (
 	return k, e, ok
 }
 
-// Diff says how to get from old to m: lines to add, lines to change, and keys to
-// delete, sorted. Write them in this order.
-func (m MapState) Diff(old MapState) (adds, updates MapState, deletes []types.Key) {
-	adds, updates = MapState{}, MapState{}
-	for k, e := range m {
-		was, ok := old[k]
-		switch {
-		case !ok:
-			adds[k] = e
-		case was != e:
-			updates[k] = e
-		}
-	}
-	for k := range old {
-		if _, ok := m[k]; !ok {
-			deletes = append(deletes, k)
-		}
-	}
-	slices.SortFunc(deletes, CompareKeys)
-	return adds, updates, deletes
-}
-
-// CompareKeys orders keys by direction, stage, identity, protocol and port.
-func CompareKeys(a, b types.Key) int {
+// compareKeys orders keys by direction, stage, identity, protocol and port.
+func compareKeys(a, b types.Key) int {
 	return cmp.Or(cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Identity, b.Identity),
 		cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port), cmp.Compare(a.PortBits, b.PortBits))
-}
-
-// Keys returns the keys in the order of CompareKeys.
-func (m MapState) Keys() []types.Key {
-	out := make([]types.Key, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.SortFunc(out, CompareKeys)
-	return out
 }

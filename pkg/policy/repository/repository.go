@@ -110,9 +110,6 @@ func (r *Repository) ObservePrefixChanges(f func(put map[netip.Prefix]bool, gone
 // Revision is the number of the current state, from 1.
 func (r *Repository) Revision() uint64 { return r.current.Load().revision }
 
-// Mode is the enforcement mode.
-func (r *Repository) Mode() types.Mode { return r.mode }
-
 // Policies returns the policies in force, sorted by resource, and the revision.
 func (r *Repository) Policies() (revision uint64, policies []*types.Policy) {
 	s := r.current.Load()
