@@ -292,7 +292,7 @@ func (k *kernel) fire(shots []shot, first, end int) error {
 func (k *kernel) compare(sim *simulate.Cluster, s *shot) error {
 	act := uint32(trial.ActOK)
 	switch {
-	case s.Want != casefile.Allowed:
+	case s.Want != simulate.Allowed:
 		act = trial.ActShot
 	case s.enter && s.to.Pod:
 		act = trial.ActRedirect

@@ -191,7 +191,7 @@ func TestPodsOfAnotherClusterAreNobody(t *testing.T) {
 	require.NoError(t, err)
 	v, err := byMapState(sim, ends(t, sim, "y/a"), ends(t, sim, "x/a"), casefile.Cell{Probe: w.Probes[0]})
 	require.NoError(t, err)
-	require.Equal(t, byte(casefile.Ingress), v.letter)
+	require.Equal(t, byte(simulate.Ingress), v.letter)
 }
 
 func TestASampleIsTheSameEveryTime(t *testing.T) {

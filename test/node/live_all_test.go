@@ -415,7 +415,7 @@ func (w *fullWorld) ask(list []casefile.Cell) (wrong []string) {
 		if cell.Probe.Proto == types.ProtoSCTP {
 			arrived = w.inits.of(sent[i].flow)
 		}
-		if got != cell.Want || cell.Want != casefile.Allowed && arrived > 0 {
+		if got != cell.Want || cell.Want != simulate.Allowed && arrived > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s: want %c, got %c; %d INITs came to the receiver", cell, cell.Want, got, arrived))
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirnet/weir/cli/probe"
 	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/policy/casefile"
+	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
@@ -163,7 +164,7 @@ func (w *liveWorld) play(c casefile.Case) (asked int, wrong []string) {
 		if got := lab.Letter(r, denials[r.Flow]); got != string(cell.Want) {
 			wrong = append(wrong, fmt.Sprintf("%s: want %c, got %s (%v)", cell, cell.Want, got, r.Err))
 		}
-		if n := w.inits.of(r.Flow); cell.Probe.Proto == types.ProtoSCTP && (n > 0) != (cell.Want == casefile.Allowed) {
+		if n := w.inits.of(r.Flow); cell.Probe.Proto == types.ProtoSCTP && (n > 0) != (cell.Want == simulate.Allowed) {
 			wrong = append(wrong, fmt.Sprintf("%s: want %c, the receiver saw %d INITs", cell, cell.Want, n))
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirnet/weir/pkg/policy/simulate"
 	wtypes "github.com/weirnet/weir/pkg/types"
 )
 
@@ -114,12 +113,8 @@ type Namespace struct {
 	Labels map[string]string `json:"labels"`
 }
 
-// Letters of a cell.
+// Letters of a cell that asks nothing; the others are those of simulate.Letter.
 const (
-	Allowed  = simulate.Allowed
-	Ingress  = simulate.Ingress // the destination denies
-	Egress   = simulate.Egress  // the source denies
-	Both     = simulate.Both
 	ItSelf   = 's' // source and destination are one
 	NobodyIs = '-' // neither end is a pod
 )
