@@ -2,7 +2,6 @@ package drop
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Reason says why a packet was dropped, as in enum drop_reason of
@@ -49,23 +48,3 @@ func (r Reason) Explain() string {
 
 // IsPolicy reports whether a policy decided, so that a rule number goes with it.
 func (r Reason) IsPolicy() bool { return r == Policy || r == PolicyDeny }
-
-// Parse finds a reason by its short name.
-func Parse(name string) (Reason, error) {
-	for r, t := range texts {
-		if t.name == name {
-			return r, nil
-		}
-	}
-	return 0, fmt.Errorf("drop reason %q is not known; give one of those that `weir monitor --help` lists", name)
-}
-
-// Reasons lists all reasons for a drop, by number.
-func Reasons() []Reason {
-	all := make([]Reason, 0, len(texts))
-	for r := range texts {
-		all = append(all, r)
-	}
-	slices.Sort(all)
-	return all
-}

@@ -120,16 +120,6 @@ func (a LabelArray) search(source, key string) int {
 	return -1
 }
 
-// Has reports whether the set holds that label, value included. A label of
-// SourceAny is looked for in every source.
-func (a LabelArray) Has(l Label) bool {
-	if l.Source == SourceAny {
-		return slices.ContainsFunc(a, func(o Label) bool { return o.Key == l.Key && o.Value == l.Value })
-	}
-	i := a.search(l.source(), l.Key)
-	return i >= 0 && a[i].Value == l.Value
-}
-
 // HasReserved reports whether the set holds reserved:name.
 func (a LabelArray) HasReserved(name string) bool { return a.search(SourceReserved, name) >= 0 }
 
@@ -172,22 +162,6 @@ func (a LabelArray) Strings() []string {
 // String prints the labels for people, separated by ", ".
 func (a LabelArray) String() string { return strings.Join(a.Strings(), ", ") }
 
-// Labels is a set by key, for building. Unlike a LabelArray it holds one label
-// per key, whatever the source.
+// Labels is a set by key. Unlike a LabelArray it holds one label per key,
+// whatever the source.
 type Labels map[string]Label
-
-// Add puts labels in; one with the same key replaces what was there.
-func (m Labels) Add(ls ...Label) {
-	for _, l := range ls {
-		m[l.Key] = l
-	}
-}
-
-// Array returns the immutable sorted form.
-func (m Labels) Array() LabelArray {
-	ls := make([]Label, 0, len(m))
-	for _, l := range m {
-		ls = append(ls, l)
-	}
-	return NewLabelArray(ls...)
-}

@@ -138,14 +138,6 @@ func (l Label) source() string {
 	return l.Source
 }
 
-// IsReserved reports whether the label is reserved:name.
-func (l Label) IsReserved(name string) bool { return l.Source == SourceReserved && l.Key == name }
-
-// Compare orders labels by source, key and value.
-func (l Label) Compare(o Label) int {
-	return cmp.Or(l.compareName(o.Source, o.Key), cmp.Compare(l.Value, o.Value))
-}
-
 func (l Label) compareName(source, key string) int {
 	return cmp.Or(cmp.Compare(l.Source, source), cmp.Compare(l.Key, key))
 }

@@ -138,11 +138,6 @@ type Loaded struct {
 // The endpoint's policy must be in the kernel before.
 func (l *Loaded) Attach() error { return l.hooks.attach(l.ifindex, l.programs) }
 
-// IDs are the kernel's numbers of the programs, for the endpoint's record.
-func (l *Loaded) IDs() attach.Attached {
-	return attach.Attached{From: l.programs.From.ID(), To: l.programs.To.ID()}
-}
-
 // Close gives the programs up. Those that were attached stay on their link.
 func (l *Loaded) Close() error { return l.programs.Close() }
 

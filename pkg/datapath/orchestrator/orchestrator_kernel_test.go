@@ -91,7 +91,7 @@ func TestAnEndpointIsBuiltAttachedReloadedAndUnloaded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := loaded.IDs()
+		want := attach.Attached{From: loaded.programs.From.ID(), To: loaded.programs.To.ID()}
 		if err := errors.Join(loaded.Attach(), loaded.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -106,12 +106,6 @@ func (p *Pool) Gateway() netip.Addr { return p.gateway }
 // size beyond 64 bits is 2^64-1 less the gateway.
 func (p *Pool) Size() (used, size uint64) { return uint64(len(p.used)), p.size }
 
-// Owner returns who has an address.
-func (p *Pool) Owner(a netip.Addr) (owner string, ok bool) {
-	owner, ok = p.used[a]
-	return owner, ok
-}
-
 // Next returns where the search for a free address goes on; SetNext continues
 // there after a restart. An address outside the pool is ignored.
 func (p *Pool) Next() netip.Addr { return p.next }
