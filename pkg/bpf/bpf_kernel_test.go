@@ -187,7 +187,7 @@ func TestAFullMapFailsABatch(t *testing.T) {
 func TestRootStaysOnTheBPFFS(t *testing.T) {
 	env := testutils.Kernel(t)
 	root := openRoot(t, env)
-	if err := root.MkdirAll(root.Endpoint(12)); err != nil {
+	if err := root.MkdirAll(root.Shape("12")); err != nil {
 		t.Fatal(err)
 	}
 	if err := root.MkdirAll(filepath.Join(root.Path, "../out")); err == nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -66,11 +65,6 @@ func (r Root) Shape(hash string) string { return filepath.Join(r.Path, "shapes",
 
 // Shapes is the directory that holds all shapes.
 func (r Root) Shapes() string { return filepath.Join(r.Path, "shapes") }
-
-// Endpoint is the directory of an endpoint's pins.
-func (r Root) Endpoint(id uint16) string {
-	return filepath.Join(r.Path, "endpoints", strconv.Itoa(int(id)))
-}
 
 // Endpoints is the directory that holds all endpoints' directories.
 func (r Root) Endpoints() string { return filepath.Join(r.Path, "endpoints") }

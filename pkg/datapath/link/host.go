@@ -119,14 +119,6 @@ func SetDown(index int) error {
 	return nil
 }
 
-// SetMTU sets the host side's largest packet in bytes.
-func SetMTU(index, mtu int) error {
-	if err := netlink.LinkSetMTU(byIndex(index), mtu); err != nil {
-		return fmt.Errorf("set the MTU of link %d to %d: %w", index, mtu, found(err))
-	}
-	return nil
-}
-
 // SetSilent takes neighbour discovery and generated IPv6 addresses off a host
 // side. CreateVeth has done it; the agent repeats it for a link it adopts.
 func SetSilent(index int) error {

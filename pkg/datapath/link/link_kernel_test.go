@@ -65,10 +65,10 @@ func TestANewPairIsDownSilentAndBornInThePod(t *testing.T) {
 	if addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL); err != nil || len(addrs) != 0 {
 		t.Errorf("addresses on the host side when up: %v, %v", addrs, err)
 	}
-	if err := errors.Join(SetMTU(h.Index, 1300), SetDown(h.Index)); err != nil {
+	if err := SetDown(h.Index); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = ByIndex(h.Index); err != nil || h.Up || h.MTU != 1300 {
+	if h, err = ByIndex(h.Index); err != nil || h.Up {
 		t.Errorf("afterwards: %+v, %v", h, err)
 	}
 }
@@ -133,7 +133,7 @@ func TestWhatIsGoneIsNoErrorToDeleteAndNamedElsewhere(t *testing.T) {
 	}
 	_, byName := ByName("lxc000000000000")
 	_, byNumber := ByIndex(4711)
-	for _, err := range []error{byName, byNumber, SetUp(4711), SetDown(4711), SetMTU(4711, 1500), SetSilent(4711)} {
+	for _, err := range []error{byName, byNumber, SetUp(4711), SetDown(4711), SetSilent(4711)} {
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("got %v", err)
 		}

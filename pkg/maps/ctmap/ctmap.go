@@ -90,13 +90,6 @@ func (c *Map) Dump() ([]Flow, error) {
 	return all, err
 }
 
-// Count is the number of entries, expired ones too.
-func (c *Map) Count() (int, error) {
-	n := 0
-	err := c.Each(func(Flow) bool { n++; return true })
-	return n, err
-}
-
 // GC deletes flows that have expired at now, in seconds since boot, and calls
 // gone with each of them. It returns the numbers of deleted and of remaining
 // flows; they are right also with an error.

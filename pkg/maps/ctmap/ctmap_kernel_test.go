@@ -78,17 +78,16 @@ func TestGCDeletesTheExpiredOnlyAndTellsOfThem(t *testing.T) {
 	if err != nil || deleted != 2500 || left != n-2500 || len(told) != 2500 {
 		t.Fatalf("deleted %d, left %d, told of %d, %v", deleted, left, len(told), err)
 	}
-	if c, err := m.Count(); err != nil || c != n-2500 {
-		t.Fatalf("%d flows are left, %v", c, err)
-	}
+	still := 0
 	if err := m.Each(func(f Flow) bool {
+		still++
 		if f.Expires < 2500 || told[f.Expires] != 0 {
 			t.Errorf("left: %+v", f)
 			return false
 		}
 		return true
-	}); err != nil {
-		t.Fatal(err)
+	}); err != nil || still != n-2500 {
+		t.Fatalf("%d flows are left, %v", still, err)
 	}
 	if deleted, _, err := m.GC(0, func(Flow) {}); err != nil || deleted != 0 {
 		t.Errorf("nothing is expired at 0, deleted %d, %v", deleted, err)

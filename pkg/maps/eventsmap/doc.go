@@ -3,7 +3,7 @@
 //
 // # What
 //
-// Map is the ring buffer, Reader takes records out of it on a deadline of its
+// Map is the ring buffer. Map.Run takes records out of it on a deadline of its
 // own, because the programs never wake a reader up.
 //
 // # Neighbours

@@ -31,16 +31,6 @@ func spec(size uint32) *ebpf.MapSpec {
 	return &ebpf.MapSpec{Name: Name, Type: ebpf.RingBuf, MaxEntries: size}
 }
 
-// Open opens the pinned ring, whatever its size; the error wraps
-// os.ErrNotExist if there is none.
-func Open(root bpf.Root) (*Map, error) {
-	m, err := bpf.Open(spec(0), root.Map(Name))
-	if err != nil {
-		return nil, err
-	}
-	return &Map{m}, nil
-}
-
 // OpenOrCreate opens the pinned ring or creates and pins one of size bytes, a
 // power of two and a multiple of the page size; 0 means DefaultBytes.
 func OpenOrCreate(root bpf.Root, size uint32) (*Map, error) {

@@ -74,7 +74,7 @@ func TestRecordsArriveWithoutAWakeUpAndOverARestart(t *testing.T) {
 		produce(t, p, 64+i)
 	}
 	m.Close()
-	if m, err = Open(root); err != nil {
+	if m, err = OpenOrCreate(root, 0); err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
