@@ -166,6 +166,12 @@ func Read(r io.Reader) (*Set, error) {
 		return nil, fmt.Errorf("read the policy cases: format %q is not %s", file.Format, Format)
 	}
 	for _, c := range file.Cases {
+		if file.Worlds[c.World] == nil {
+			return nil, fmt.Errorf("case %s: there is no world %q", c.ID, c.World)
+		}
+		if len(c.Steps) == 0 {
+			return nil, fmt.Errorf("case %s: it has no steps, so it asks nothing", c.ID)
+		}
 		for i, s := range c.Steps {
 			if err := file.check(c, s); err != nil {
 				return nil, fmt.Errorf("case %s step %d: %w", c.ID, i, err)
@@ -177,9 +183,6 @@ func Read(r io.Reader) (*Set, error) {
 
 func (s *Set) check(c Case, step Step) error {
 	w := s.Worlds[c.World]
-	if w == nil {
-		return fmt.Errorf("there is no world %q", c.World)
-	}
 	if len(step.Expect) != len(w.Probes) {
 		return fmt.Errorf("there are %d tables for %d probes", len(step.Expect), len(w.Probes))
 	}

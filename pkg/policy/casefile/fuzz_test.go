@@ -13,6 +13,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(strings.Replace(small, `"namespaces": {"x": {"team": "x"}},`, "", 1)))
 	f.Add([]byte(`{"format":"netpol-cases/1","worlds":{"w":{}},"cases":[{"world":"w","steps":[{"do":[{"setNamespace":{"name":"x"}},{"setPod":{"ns":"x","name":"a","ip":"::1"}}],"order":["x/a"]}]}]}`))
 	f.Add([]byte(`{"format":"netpol-cases/1","worlds":{"w":null},"cases":[{"world":"w","steps":[{}]}]}`))
+	f.Add([]byte(`{"format":"netpol-cases/1","worlds":{"w":null},"cases":[{}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := Read(strings.NewReader(string(text)))
 		if err != nil {

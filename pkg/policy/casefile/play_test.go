@@ -41,7 +41,7 @@ func TestAWrongCellIsNamedWithWhatDecided(t *testing.T) {
 	_, wrong, err := s.Play(s.Cases[0], "default", ByMapState)
 	require.NoError(t, err)
 	require.Len(t, wrong, 1)
-	require.Equal(t, "step 0 x/a -> x/b TCP/81: want E, got .; egress allow by no policy selects the pod in this direction; "+
+	require.Equal(t, "step 0 x/a -> x/b TCP/81: want E, got .; egress allow by default allow, because no policy selects the pod in this direction; "+
 		"ingress allow by NetworkPolicy x/n ingress[0]", wrong[0].String())
 }
 
@@ -67,7 +67,7 @@ func TestBadFilesAreRefused(t *testing.T) {
 	for what, c := range map[string]struct{ old, now, want string }{
 		"another format":        {"netpol-cases/1", "netpol-cases/2", `format "netpol-cases/2" is not netpol-cases/1`},
 		"a field too many":      {`"title"`, `"titel"`, `unknown field "titel"`},
-		"a world that is none":  {`"world": "w"`, `"world": "v"`, `case one step 0: there is no world "v"`},
+		"a world that is none":  {`"world": "w"`, `"world": "v"`, `case one: there is no world "v"`},
 		"a table too few":       {`"probes": ["TCP/80", `, `"probes": [`, "there are 2 tables for 1 probes"},
 		"a row too few":         {`".I--", "..--"], "TCP/81"`, `".I--"], "TCP/81"`, "table TCP/80 has 3 rows for 4 names"},
 		"a letter that is none": {`["sI..`, `["sX..`, `table TCP/80 row 0 is "sX.."`},
@@ -78,5 +78,12 @@ func TestBadFilesAreRefused(t *testing.T) {
 		require.NotEqual(t, small, text, what)
 		_, err := Read(strings.NewReader(text))
 		require.ErrorContains(t, err, c.want, what)
+	}
+	for text, want := range map[string]string{
+		`{"format":"netpol-cases/1","worlds":{"w":null},"cases":[{"id":"a","world":"w"}]}`: `case a: there is no world "w"`,
+		`{"format":"netpol-cases/1","worlds":{"w":{}},"cases":[{"id":"a","world":"w"}]}`:   "case a: it has no steps, so it asks nothing",
+	} {
+		_, err := Read(strings.NewReader(text))
+		require.ErrorContains(t, err, want)
 	}
 }
