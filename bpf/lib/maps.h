@@ -39,7 +39,7 @@ struct {
 
 struct policy_map {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 1 << 20);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(key_size, sizeof(struct policy_key));
 	__uint(value_size, sizeof(struct policy_entry));

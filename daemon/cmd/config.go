@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weirnet/weir/pkg/labels"
+	"github.com/weirnet/weir/pkg/maps/policymap"
 )
 
 // Config is everything that a person can set. It is read-only after Load.
@@ -85,7 +86,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.IntVar(&c.RouteTable, "route-table", 254, "routing table for the routes to pods")
 	fs.DurationVar(&c.LeaseExpiry, "lease-expiry", 10*time.Minute, "how long an address stays leased when its ADD does not finish")
 	fs.Uint32Var(&c.CTEntries, "conntrack-entries", 65536, "connections per address family")
-	fs.Uint32Var(&c.PolicyEntries, "policy-entries", 65536, "entries of one policy map")
+	fs.Uint32Var(&c.PolicyEntries, "policy-entries", 1<<18, "entries of one policy map; may be changed at any restart")
 	fs.DurationVar(&c.PolicyCheck, "policy-check", time.Minute, "how often the policy maps are compared with what they should hold, and mended")
 	fs.Uint32Var(&c.IPCacheEntries, "ipcache-entries", 512000, "prefixes in the ipcache map")
 	fs.Uint32Var(&c.EventBytes, "event-buffer", 8<<20, "bytes of the event ring, a power of two")
@@ -247,6 +248,9 @@ func (c *Config) validate() error {
 	}
 	if least := min(c.CTEntries, c.PolicyEntries, c.IPCacheEntries); least < 16 {
 		return fmt.Errorf("conntrack-entries, policy-entries, ipcache-entries: %d is too few; give at least 16", least)
+	}
+	if c.PolicyEntries > policymap.MaxEntries {
+		return fmt.Errorf("policy-entries: %d is more than the %d that a policy map can hold", c.PolicyEntries, policymap.MaxEntries)
 	}
 	if c.RouteTable < 1 {
 		return fmt.Errorf("route-table: %d is not a table; 254 is main", c.RouteTable)

@@ -50,6 +50,7 @@ func TestBadSettingsAreRefusedByName(t *testing.T) {
 		{"an MTU too small for IPv6", "", "--mtu=1279 --ipv6-pool=fd00::/112", "", "1280"},
 		{"a ring that is no power of two", "", "--event-buffer=5000", "", "event-buffer"},
 		{"policies checked all the time", "", "--policy-check=0s", "", "policy-check"},
+		{"policies larger than a map", "", "--policy-entries=1048577", "", "policy-entries: 1048577 is more than the 1048576"},
 		{"a stray argument", "", "start", "", `"start" is not expected`},
 		{"a socket path that is too long", "", "--socket-path=/" + strings.Repeat("x", 120), "", "107"},
 		{"a log level", "", "--log-level=loud", "", "log-level"},

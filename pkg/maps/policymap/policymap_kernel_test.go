@@ -172,6 +172,34 @@ func TestALimitOfLinesAndAnotherLayoutOfTheArray(t *testing.T) {
 	}
 }
 
+// An agent that is started with another limit has it at once, also for a policy
+// that an earlier agent left.
+func TestTheLimitOfLinesIsThatOfTheAgentAndNotOfTheMap(t *testing.T) {
+	s, root := openSlots(t, Limits{Slots: 8, Entries: 100, Spares: 2})
+	n := mustAcquire(t, s, "a", 1, lines(1, 100))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const many = 200_000 // 50,000 blocks on four ports
+	s, err := Open(root, Limits{Slots: 8, Entries: many, Spares: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Adopt(n, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if m := mustUpdate(t, s, n, "a", 2, lines(1, 101)); m != n {
+		t.Errorf("one line more went to slot %d", m)
+	}
+	if m := mustUpdate(t, s, n, "a", 3, lines(1, many)); m != n {
+		t.Errorf("lines that allow went to slot %d", m)
+	}
+	if _, err := s.Update(n, "a", 4, listed(lines(1, many+1))); !errors.Is(err, ErrFull) {
+		t.Errorf("more than the limit: %v", err)
+	}
+}
+
 func TestEndpointsChangeTheirPoliciesAtOnce(t *testing.T) {
 	s, _ := openSlots(t, Limits{Slots: 40, Spares: 4})
 	defer s.Close()

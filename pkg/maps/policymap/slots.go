@@ -15,8 +15,9 @@ import (
 const (
 	// Name is the outer array's name and the last part of its pin path.
 	Name = "weir_policy"
-	// MaxEntries is the room of one slot's map.
-	MaxEntries = 65536
+	// MaxEntries is the room of one slot's map. Nothing is set aside for it, so that
+	// Limits.Entries may be any number below and another one after a restart.
+	MaxEntries = 1 << 20
 	// DefaultSlots is the number of slots unless another is given. Slot 0 and
 	// the last one are never used for a policy.
 	DefaultSlots = 8192

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/pkg/lab"
+	"github.com/weirnet/weir/pkg/testutils"
+	"github.com/weirnet/weir/pkg/types"
+	"github.com/weirnet/weir/test/box"
+)
+
+// A policy that does not fit is cut to what does; an agent started with more room
+// lets the rest in, and no packet of what was allowed before is lost meanwhile.
+func TestRaisingTheLimitOfAPolicyLosesNoTraffic(t *testing.T) {
+	env := testutils.Kernel(t)
+	ports, list := []lab.Port{http80}, "{port: '80', protocol: TCP}"
+	for i := range 60 {
+		p := lab.Port{Proto: types.ProtoTCP, Port: uint16(2001 + 2*i)}
+		ports, list = append(ports, p), list+fmt.Sprintf(", {port: '%d', protocol: TCP}", p.Port)
+	}
+	var rules strings.Builder // of at most 40 ports each
+	for part := range slices.Chunk(strings.Split(list, ", {"), 30) {
+		fmt.Fprintf(&rules, "{ports: [{%s]}, ", strings.TrimPrefix(strings.Join(part, ", {"), "{"))
+	}
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, AgentFlags: []string{"--policy-entries=48"}, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "web", "", "") + box.PodYAML("x", "client", "", ""),
+	}})
+	web, client := b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: ports}), b.Add(lab.Pod{Namespace: "x", Name: "client"})
+	apply(b, ciliumYAML("many", "web", "ingress: [{fromEntities: [all], toPorts: [{ports: [{port: '9', protocol: UDP}]}]}, {fromEntities: [all], toPorts: ["+rules.String()+"]}]"))
+	open := func() (n int) {
+		return strings.Count(letters(t, b, podSource(client), "web", web.Addresses, ports...), lab.CellAllowed)
+	}
+	degraded := func(want bool) {
+		t.Helper()
+		b.Eventually(fmt.Sprintf("degraded: %v", want), func() bool { return endpointOf(t, b, web).Policy.Degraded == want })
+	}
+	degraded(true)
+	before := open()
+	if before < 2*30 || before >= 2*len(ports) {
+		t.Fatalf("%d of %d cells are open with room for 48 lines", before, 2*len(ports))
+	}
+	sink := newSink(t, web.Netns, udp9)
+	stopHammer := hammer(t, client.Netns, netip.AddrPortFrom(web.Addresses[0], udp9))
+	var flows []func() (int, error)
+	for _, a := range web.Addresses {
+		flows = append(flows, talk(t, client.Netns, netip.AddrPortFrom(a, 80)))
+	}
+	if err := b.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	b.Record.AgentArgs = append(b.Record.AgentArgs, "--policy-entries=100000")
+	restart(t, b)
+	b.Eventually("all endpoints ready", allReady(t, b, 2))
+	degraded(false)
+	if n := open(); n != 2*len(ports) {
+		t.Errorf("with more room %d of %d cells are open", n, 2*len(ports))
+	}
+	for _, stop := range flows {
+		if words, err := stop(); err != nil || words < 10 {
+			t.Errorf("a flow that the small map allowed: %d words, %v", words, err)
+		}
+	}
+	sent := stopHammer()
+	b.Eventually("all datagrams that the small map allowed arrive", func() bool { return sent > 100 && int(sink.count.Load()) == sent })
+	sink.close()
+}
