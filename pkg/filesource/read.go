@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/weirnet/weir/pkg/labels"
@@ -122,10 +123,7 @@ func (c *contents) addPod(d k8s.Document) error {
 	if err := d.Decode(&p); err != nil {
 		return err
 	}
-	if p.Namespace == "" {
-		p.Namespace = "default"
-	}
-	if err := checkNames(d, p.Namespace, p.Name); err != nil {
+	if err := named(d, &p.ObjectMeta); err != nil {
 		return err
 	}
 	row := &workload.Pod{
@@ -192,7 +190,7 @@ func (c *contents) addNode(d k8s.Document, o Options) error {
 	if err := d.Decode(&n); err != nil {
 		return err
 	}
-	if err := checkNames(d, "default", n.Name); err != nil {
+	if err := checkNames(d, metav1.NamespaceDefault, n.Name); err != nil {
 		return err
 	}
 	row := &workload.Node{Name: n.Name, Labels: n.Labels, Local: n.Name == o.NodeName}
@@ -208,6 +206,15 @@ func (c *contents) addNode(d k8s.Document, o Options) error {
 	}
 	c.nodes = append(c.nodes, row)
 	return c.note(d, "Node/"+n.Name)
+}
+
+// named checks the names of an object that lies in a namespace, and gives it
+// "default" where it says none.
+func named(d k8s.Document, m *metav1.ObjectMeta) error {
+	if m.Namespace == "" {
+		m.Namespace = metav1.NamespaceDefault
+	}
+	return checkNames(d, m.Namespace, m.Name)
 }
 
 func checkNames(d k8s.Document, namespace, name string) error {

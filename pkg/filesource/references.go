@@ -35,10 +35,7 @@ func (c *contents) addService(d k8s.Document) error {
 	if err := d.Decode(&v); err != nil {
 		return err
 	}
-	if v.Namespace == "" {
-		v.Namespace = "default"
-	}
-	if err := checkNames(d, v.Namespace, v.Name); err != nil {
+	if err := named(d, &v.ObjectMeta); err != nil {
 		return err
 	}
 	s := &k8s.Service{Namespace: v.Namespace, Name: v.Name, Labels: v.Labels, Selector: v.Spec.Selector}
@@ -56,10 +53,7 @@ func (c *contents) addSlice(d k8s.Document) error {
 	if err := d.Decode(&v); err != nil {
 		return err
 	}
-	if v.Namespace == "" {
-		v.Namespace = "default"
-	}
-	if err := checkNames(d, v.Namespace, v.Name); err != nil {
+	if err := named(d, &v.ObjectMeta); err != nil {
 		return err
 	}
 	s := &endpointSlice{namespace: v.Namespace, name: v.Name, service: v.Labels[discoveryv1.LabelServiceName]}
