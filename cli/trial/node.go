@@ -17,13 +17,12 @@ import (
 	sources "github.com/weirnet/weir/bpf"
 	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/datapath/loader"
+	"github.com/weirnet/weir/pkg/datapath/pinned"
 	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
 	"github.com/weirnet/weir/pkg/maps/ctmap"
-	"github.com/weirnet/weir/pkg/maps/eventsmap"
 	"github.com/weirnet/weir/pkg/maps/ipcachemap"
 	"github.com/weirnet/weir/pkg/maps/lxcmap"
-	"github.com/weirnet/weir/pkg/maps/metricsmap"
 	"github.com/weirnet/weir/pkg/maps/policymap"
 	"github.com/weirnet/weir/pkg/monitor"
 	"github.com/weirnet/weir/pkg/policy"
@@ -45,10 +44,7 @@ type Node struct {
 
 	root    bpf.Root
 	loader  *loader.Loader
-	lxc     *lxcmap.Map
-	slots   *policymap.Slots
-	ipcache *ipcachemap.Map
-	ct      [2]*ctmap.Map // IPv4, IPv6
+	maps    *pinned.Maps
 	events  *ringbuf.Reader
 	closers []io.Closer
 
@@ -71,49 +67,17 @@ func Open(fs, stateDir string) (_ *Node, err error) {
 }
 
 func (n *Node) open(stateDir string) (err error) {
-	if n.lxc, err = keep(n, lxcmap.OpenOrCreate, n.root); err != nil {
-		return err
-	}
-	if n.Config, err = keep(n, lxcmap.OpenOrCreateConfig, n.root); err != nil {
-		return err
-	}
-	slots := func(r bpf.Root) (*policymap.Slots, error) { return policymap.Open(r, policymap.Limits{Spares: 256}) }
-	if n.slots, err = keep(n, slots, n.root); err != nil {
-		return err
-	}
-	ipcache := func(r bpf.Root) (*ipcachemap.Map, error) { return ipcachemap.OpenOrCreate(r, 0) }
-	if n.ipcache, err = keep(n, ipcache, n.root); err != nil {
-		return err
-	}
-	for i, f := range []ctmap.Family{ctmap.IPv4, ctmap.IPv6} {
-		ct := func(r bpf.Root) (*ctmap.Map, error) { return ctmap.OpenOrCreate(r, f, flowRoom) }
-		if n.ct[i], err = keep(n, ct, n.root); err != nil {
-			return err
-		}
-	}
-	fragments, err := keep(n, ctmap.OpenOrCreateFragments, n.root)
+	open := func(s pinned.Sizes) (*pinned.Maps, error) { return pinned.Open(n.root, s) }
+	n.maps, err = keep(n, open, pinned.Sizes{CTEntries: flowRoom, EventBytes: ringSize, Policies: policymap.Limits{Spares: 256}})
 	if err != nil {
 		return err
 	}
-	metrics, err := keep(n, metricsmap.OpenOrCreate, n.root)
-	if err != nil {
-		return err
-	}
-	ring := func(r bpf.Root) (*eventsmap.Map, error) { return eventsmap.OpenOrCreate(r, ringSize) }
-	events, err := keep(n, ring, n.root)
-	if err != nil {
-		return err
-	}
-	if n.events, err = keep(n, ringbuf.NewReader, events.Map()); err != nil {
+	n.Config = n.maps.Config
+	if n.events, err = keep(n, ringbuf.NewReader, n.maps.Events.Map()); err != nil {
 		return err
 	}
 	n.loader, err = keep(n, loader.New, loader.Config{
-		StateDir: stateDir, Root: n.root, Sources: sources.Sources, Objects: sources.Objects, Logger: slog.New(slog.DiscardHandler),
-		Maps: map[string]*ebpf.Map{
-			"weir_lxc": n.lxc.Map(), "weir_epconfig": n.Config.Map(), "weir_policy": n.slots.Map(), "weir_ipcache": n.ipcache.Map(),
-			"weir_ct4": n.ct[0].Map(), "weir_ct6": n.ct[1].Map(), "weir_frag": fragments.Map(),
-			"weir_metrics": metrics.Map(), "weir_events": events.Map(),
-		},
+		StateDir: stateDir, Root: n.root, Sources: sources.Sources, Objects: sources.Objects, Maps: n.maps.Named(), Logger: slog.New(slog.DiscardHandler),
 	})
 	return err
 }
@@ -178,9 +142,9 @@ func (n *Node) NextVersion() { n.version++ }
 func (n *Node) SetPolicy(e *Endpoint, p *Policy, group string, state policy.MapState, anew bool) (err error) {
 	want, former := pkgendpoint.KernelLines(state), p.Slot
 	if former == 0 {
-		p.Slot, err = n.slots.Acquire(group, n.version, want)
+		p.Slot, err = n.maps.Slots.Acquire(group, n.version, want)
 	} else {
-		p.Slot, err = n.slots.Update(former, group, n.version, want)
+		p.Slot, err = n.maps.Slots.Update(former, group, n.version, want)
 	}
 	if err != nil {
 		return err
@@ -192,14 +156,14 @@ func (n *Node) SetPolicy(e *Endpoint, p *Policy, group string, state policy.MapS
 		return err
 	}
 	if former != 0 && former != p.Slot {
-		return n.slots.Release(former, group)
+		return n.maps.Slots.Release(former, group)
 	}
 	return nil
 }
 
 // Dump reads the lines that an endpoint is held to from the kernel.
 func (n *Node) Dump(p *Policy) (map[policymap.Key]policymap.Entry, error) {
-	return n.slots.Dump(p.Slot)
+	return n.maps.Slots.Dump(p.Slot)
 }
 
 // ClearPolicy takes an endpoint's policy away.
@@ -207,13 +171,13 @@ func (n *Node) ClearPolicy(e *Endpoint, p *Policy, group string) error {
 	if err := n.Config.Clear(e.Layout.ID); err != nil {
 		return err
 	}
-	return n.slots.Release(p.Slot, group)
+	return n.maps.Slots.Release(p.Slot, group)
 }
 
 // Places says what addresses stand for: those of weir_lxc and of weir_ipcache.
 // What was there before and is not among them goes, last.
 func (n *Node) Places(addrs map[netip.Addr]lxcmap.Info, prefixes map[netip.Prefix]ipcachemap.Entry) error {
-	if err := n.ipcache.Upsert(prefixes); err != nil {
+	if err := n.maps.IPCache.Upsert(prefixes); err != nil {
 		return err
 	}
 	var gone []netip.Prefix
@@ -223,17 +187,17 @@ func (n *Node) Places(addrs map[netip.Addr]lxcmap.Info, prefixes map[netip.Prefi
 		}
 	}
 	n.prefixes = prefixes
-	if err := n.ipcache.Delete(gone...); err != nil {
+	if err := n.maps.IPCache.Delete(gone...); err != nil {
 		return err
 	}
 	for a, info := range addrs {
-		if err := n.lxc.Put(a, info); err != nil {
+		if err := n.maps.LXC.Put(a, info); err != nil {
 			return err
 		}
 	}
 	for a := range n.addrs {
 		if _, ok := addrs[a]; !ok {
-			if err := n.lxc.Delete(a); err != nil {
+			if err := n.maps.LXC.Delete(a); err != nil {
 				return err
 			}
 		}
@@ -274,7 +238,7 @@ func (n *Node) Events() (events []monitor.Event, err error) {
 // Flows lists what conntrack holds.
 func (n *Node) Flows() ([]ctmap.Flow, error) {
 	var all []ctmap.Flow
-	for _, m := range n.ct {
+	for _, m := range []*ctmap.Map{n.maps.CT4, n.maps.CT6} {
 		flows, err := m.Dump()
 		if err != nil {
 			return nil, err
@@ -286,7 +250,7 @@ func (n *Node) Flows() ([]ctmap.Flow, error) {
 
 // ForgetFlows empties conntrack.
 func (n *Node) ForgetFlows() error {
-	for _, m := range n.ct {
+	for _, m := range []*ctmap.Map{n.maps.CT4, n.maps.CT6} {
 		if _, _, err := m.GC(math.MaxUint32, func(ctmap.Flow) {}); err != nil {
 			return err
 		}

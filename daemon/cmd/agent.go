@@ -99,7 +99,7 @@ func newAgent(m modules) error {
 		}
 		return 0
 	}
-	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases, words: m.State.maps.words,
+	a.api = &endpoints{manager: manager, creator: m.Endpoints.Creator, leases: m.Leases, words: m.State.maps.Config,
 		counted: &counters{rule: m.Repository.Rule, maps: m.State.maps, ended: map[counterKey]volume{}, at: func(addr netip.Addr) (uint16, bool) {
 			e := manager.ByAddr(addr)
 			if e == nil {
@@ -220,7 +220,7 @@ func (a *agent) restore(ctx context.Context) error {
 	for _, b := range report.Bad {
 		a.health.note("endpoint records", fmt.Sprintf("%s could not be read and was moved aside: %v", b.Path, b.Err), "attach the pod again")
 	}
-	a.maps.slots.ReleaseUnadopted()
+	a.maps.Slots.ReleaseUnadopted()
 	return nil
 }
 
@@ -260,7 +260,7 @@ func (a *agent) becomeReady(ctx context.Context) error {
 
 // mendPolicies undoes what others did to the policy maps.
 func (a *agent) mendPolicies(context.Context) error {
-	mended, err := a.maps.slots.Repair()
+	mended, err := a.maps.Slots.Repair()
 	if mended > 0 {
 		a.log.Warn("Policy maps were changed from outside the agent and are mended", "lines", mended)
 	}

@@ -70,7 +70,7 @@ func newState(lc cell.Lifecycle, cfg *Config) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return maps.close() }})
+	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return maps.Close() }})
 	return &state{lock, root, maps}, nil
 }
 
@@ -121,7 +121,7 @@ type late struct{ manager *endpointmanager.Manager }
 func newIPCache(cfg *Config, s *state, ids *cache.Cache, repo *repository.Repository, log *slog.Logger) (*ipcache.IPCache, *late) {
 	l := &late{}
 	c := ipcache.Config{
-		Logger: log, Identities: ids, Kernel: s.maps.ipcache, Policy: identityUpdates{repo, l},
+		Logger: log, Identities: ids, Kernel: s.maps.IPCache, Policy: identityUpdates{repo, l},
 		OnAddress: l.addressChanged,
 	}
 	if cfg.pool.v4.IsValid() {
@@ -135,7 +135,7 @@ func newIPCache(cfg *Config, s *state, ids *cache.Cache, repo *repository.Reposi
 
 func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger) (*orchestrator.Orchestrator, error) {
 	l, err := loader.New(loader.Config{
-		StateDir: cfg.StateDir, Root: s.root, Clang: cfg.Clang, Sources: bpfsources.Sources, Objects: bpfsources.Objects, Maps: s.maps.named(), Logger: log,
+		StateDir: cfg.StateDir, Root: s.root, Clang: cfg.Clang, Sources: bpfsources.Sources, Objects: bpfsources.Objects, Maps: s.maps.Named(), Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -154,35 +154,35 @@ func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cach
 		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName),
 		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
 		Regenerator: regenerator.Config{
-			Policy: resolver{repo}, Slots: s.maps.slots, Words: s.maps.words, Endpoints: s.maps.lxc,
+			Policy: resolver{repo}, Slots: s.maps.Slots, Words: s.maps.Config, Endpoints: s.maps.LXC,
 			Datapath: regenerator.Datapath{Orchestrator: o}, Addresses: ips, Connector: links,
-			Conntrack: regenerator.Conntrack{IPv4: s.maps.ct4, IPv6: s.maps.ct6},
+			Conntrack: regenerator.Conntrack{IPv4: s.maps.CT4, IPv6: s.maps.CT6},
 		},
-		Manager: endpointmanager.Config{Links: links, Words: s.maps.words},
+		Manager: endpointmanager.Config{Links: links, Words: s.maps.Config},
 	}
 }
 
 // identities are the numbers that the kernel holds in any map.
 func (m *kernelMaps) identities() ([]identity.NumericIdentity, error) {
 	seen := map[uint32]bool{}
-	prefixes, err := m.ipcache.Dump()
+	prefixes, err := m.IPCache.Dump()
 	if err != nil {
 		return nil, fmt.Errorf("reading the identities of prefixes: %w", err)
 	}
 	for _, e := range prefixes {
 		seen[e.Identity], seen[e.PrefixIdentity] = true, true
 	}
-	endpoints, err := m.lxc.Dump()
+	endpoints, err := m.LXC.Dump()
 	if err != nil {
 		return nil, fmt.Errorf("reading the identities of endpoints: %w", err)
 	}
 	for _, i := range endpoints {
 		seen[i.Identity], seen[i.PrefixIdentity] = true, true
-		slot, _, err := m.words.Policy(i.ID)
+		slot, _, err := m.Config.Policy(i.ID)
 		if err != nil || slot == 0 {
 			continue
 		}
-		lines, err := m.slots.Dump(slot)
+		lines, err := m.Slots.Dump(slot)
 		if err != nil {
 			return nil, fmt.Errorf("reading the identities of policy slot %d: %w", slot, err)
 		}

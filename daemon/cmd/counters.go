@@ -66,7 +66,7 @@ func (c *counters) of(endpoint uint16) ([]gen.RuleCounter, error) {
 	defer c.mu.Unlock()
 	sums := map[counterKey]volume{}
 	each := func(f ctmap.Flow) bool { c.add(sums, f); return true }
-	if err := errors.Join(c.maps.ct4.Each(each), c.maps.ct6.Each(each)); err != nil {
+	if err := errors.Join(c.maps.CT4.Each(each), c.maps.CT6.Each(each)); err != nil {
 		return nil, fmt.Errorf("reading the open flows of endpoint %d: %w", endpoint, err)
 	}
 	for k, v := range c.ended {

@@ -28,7 +28,7 @@ type events struct {
 
 func newEvents(m *kernelMaps, logger *slog.Logger) *events {
 	e := &events{}
-	e.source = monitor.NewSource(m.events, m.metrics, e.broker.Publish, logger)
+	e.source = monitor.NewSource(m.Events, m.Metrics, e.broker.Publish, logger)
 	return e
 }
 

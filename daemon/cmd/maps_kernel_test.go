@@ -20,14 +20,14 @@ func TestAFullTableOfConnectionsIsTold(t *testing.T) {
 	m, err := openMaps(bpf.Root{Path: env.BPFRoot}, &Config{CTEntries: 1024, IPCacheEntries: 16, PolicyEntries: 16, EventBytes: 1 << 16})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		require.NoError(t, m.close())
+		require.NoError(t, m.Close())
 		require.NoError(t, os.RemoveAll(filepath.Join(env.BPFRoot, "maps")))
 	})
 	sweep := func() bool {
 		require.NoError(t, m.sweepFlows(func(ctmap.Flow) {}))
 		return m.crowded.Load()
 	}
-	for _, table := range []*ctmap.Map{m.ct4, m.ct6} {
+	for _, table := range []*ctmap.Map{m.CT4, m.CT6} {
 		fill := func(fill byte) {
 			key, value := make([]byte, table.Map().KeySize()), make([]byte, table.Map().ValueSize())
 			for i := range value {
@@ -55,7 +55,7 @@ func TestAMapOfAnotherSizeIsNamed(t *testing.T) {
 	sizes := Config{CTEntries: 64, IPCacheEntries: 16, PolicyEntries: 16, EventBytes: 1 << 16}
 	m, err := openMaps(root, &sizes)
 	require.NoError(t, err)
-	require.NoError(t, m.close())
+	require.NoError(t, m.Close())
 	for name, change := range map[string]func(*Config){
 		"weir_ct4":     func(c *Config) { c.CTEntries = 128 },
 		"weir_ipcache": func(c *Config) { c.IPCacheEntries = 32 },
@@ -68,5 +68,5 @@ func TestAMapOfAnotherSizeIsNamed(t *testing.T) {
 	}
 	m, err = openMaps(root, &sizes)
 	require.NoError(t, err)
-	require.NoError(t, m.close())
+	require.NoError(t, m.Close())
 }

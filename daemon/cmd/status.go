@@ -108,7 +108,7 @@ func (a *agent) components() []gen.Component {
 	add("policy maps", degraded > 0, gen.StateFailing, "too large for the map, which allows less than the policy: that of "+spell.Count(degraded, "endpoint"), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
 	add("connections", a.maps.crowded.Load(), gen.StateWarning, "their table is full or nearly: the kernel forgets those longest unused and judges their next packet anew", "raise conntrack-entries; who fills it: weir bpf ct")
 	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
-	lost, err := a.maps.metrics.LostEvents()
+	lost, err := a.maps.Metrics.LostEvents()
 	add("events", err == nil && lost > 0, gen.StateWarning, fmt.Sprintf("%d events found no room in the ring", lost), "raise event-buffer")
 	return out
 }

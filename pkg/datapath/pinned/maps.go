@@ -1,0 +1,107 @@
+package pinned
+
+import (
+	"errors"
+	"io"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/maps/ctmap"
+	"github.com/weirnet/weir/pkg/maps/eventsmap"
+	"github.com/weirnet/weir/pkg/maps/ipcachemap"
+	"github.com/weirnet/weir/pkg/maps/lxcmap"
+	"github.com/weirnet/weir/pkg/maps/metricsmap"
+	"github.com/weirnet/weir/pkg/maps/policymap"
+)
+
+// Sizes are the rooms of the maps. 0 is what the map's package takes then.
+type Sizes struct {
+	IPCacheEntries uint32
+	CTEntries      uint32 // of each family
+	EventBytes     uint32
+	Policies       policymap.Limits
+}
+
+// Maps are the maps of an agent, open.
+type Maps struct {
+	LXC       *lxcmap.Map
+	Config    *lxcmap.Config
+	Slots     *policymap.Slots
+	IPCache   *ipcachemap.Map
+	CT4, CT6  *ctmap.Map
+	Fragments *ctmap.Fragments
+	Metrics   *metricsmap.Map
+	Events    *eventsmap.Map
+
+	closers []io.Closer
+}
+
+// Open opens the pinned maps or creates them.
+func Open(root bpf.Root, s Sizes) (*Maps, error) {
+	m := &Maps{}
+	if err := m.open(root, s); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// open stops at the first map that cannot be had; Close closes those before it.
+func (m *Maps) open(root bpf.Root, s Sizes) (err error) {
+	if m.LXC, err = lxcmap.OpenOrCreate(root); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.LXC)
+	if m.Config, err = lxcmap.OpenOrCreateConfig(root); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.Config)
+	if m.Slots, err = policymap.Open(root, s.Policies); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.Slots)
+	if m.IPCache, err = ipcachemap.OpenOrCreate(root, s.IPCacheEntries); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.IPCache)
+	if m.CT4, err = ctmap.OpenOrCreate(root, ctmap.IPv4, s.CTEntries); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.CT4)
+	if m.CT6, err = ctmap.OpenOrCreate(root, ctmap.IPv6, s.CTEntries); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.CT6)
+	if m.Fragments, err = ctmap.OpenOrCreateFragments(root); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.Fragments)
+	if m.Metrics, err = metricsmap.OpenOrCreate(root); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.Metrics)
+	if m.Events, err = eventsmap.OpenOrCreate(root, s.EventBytes); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.Events)
+	return nil
+}
+
+// Named are the maps by their names in C.
+func (m *Maps) Named() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		"weir_lxc": m.LXC.Map(), "weir_epconfig": m.Config.Map(), "weir_policy": m.Slots.Map(), "weir_ipcache": m.IPCache.Map(),
+		"weir_ct4": m.CT4.Map(), "weir_ct6": m.CT6.Map(), "weir_frag": m.Fragments.Map(),
+		"weir_metrics": m.Metrics.Map(), "weir_events": m.Events.Map(),
+	}
+}
+
+// Close closes what is open, last opened first. Pins stay.
+func (m *Maps) Close() error {
+	var errs []error
+	for i := len(m.closers) - 1; i >= 0; i-- {
+		errs = append(errs, m.closers[i].Close())
+	}
+	m.closers = nil
+	return errors.Join(errs...)
+}
