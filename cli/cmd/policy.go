@@ -173,7 +173,7 @@ func (a *app) policyValidate(_ *cobra.Command, args []string) error {
 		for _, p := range problems {
 			fmt.Fprintln(a.out, p)
 		}
-		_, err := fmt.Fprintf(a.out, "%d policies, %d pods, %d problems\n", len(answer.Policies), len(snap.Pods), len(problems))
+		_, err := fmt.Fprintln(a.out, counts(len(answer.Policies), len(snap.Pods), len(problems), "problem"))
 		return err
 	})
 	if err == nil && !answer.Valid {

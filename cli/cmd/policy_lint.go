@@ -2,12 +2,14 @@ package cmd
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 
 	"github.com/owenrumney/go-sarif/v3/pkg/report/v210/sarif"
 	"github.com/spf13/cobra"
 
 	"github.com/weirnet/weir/pkg/policy/lint"
+	"github.com/weirnet/weir/pkg/spell"
 	"github.com/weirnet/weir/pkg/version"
 )
 
@@ -83,12 +85,17 @@ func (a *app) runLint(paths []string, format string) error {
 		for _, f := range found {
 			fmt.Fprintln(a.out, f)
 		}
-		_, err = fmt.Fprintf(a.out, "%d policies, %d pods, %d findings\n", report.Policies, report.Pods, len(found))
+		_, err = fmt.Fprintln(a.out, counts(report.Policies, report.Pods, len(found), "finding"))
 	}
 	if err == nil && len(found) > 0 {
 		return errNo
 	}
 	return err
+}
+
+// counts is the last line of what was read and what is wrong with it.
+func counts(policies, pods, wrong int, what string) string {
+	return spell.Count(policies, "policy") + ", " + spell.Count(pods, "pod") + ", " + spell.Count(wrong, what)
 }
 
 // sarifReport is the findings in the static analysis results interchange format,
@@ -104,7 +111,7 @@ func sarifReport(found []lint.Finding) *sarif.Report {
 		if f.Code == lint.Refused || f.Code == lint.ExceptOutside {
 			level = "error"
 		}
-		place := sarif.NewPhysicalLocation().WithArtifactLocation(sarif.NewSimpleArtifactLocation(filepath.ToSlash(f.File)))
+		place := sarif.NewPhysicalLocation().WithArtifactLocation(sarif.NewSimpleArtifactLocation((&url.URL{Path: filepath.ToSlash(f.File)}).String()))
 		if f.Line > 0 {
 			place.WithRegion(sarif.NewRegion().WithStartLine(f.Line))
 		}

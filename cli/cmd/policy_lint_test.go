@@ -115,6 +115,14 @@ func TestLintWritesValidSARIF(t *testing.T) {
 	require.NoError(t, report.Validate())
 }
 
+func TestAPlaceInSARIFIsAReferenceWithoutBlanks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a b")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "p.yaml"), []byte("{"), 0o600))
+	_, out, _ := runWeir(t, "policy", "lint", "--format", "sarif", dir)
+	require.Contains(t, out, `/a%20b/p.yaml"`)
+}
+
 func TestLintRefusesWrongUsage(t *testing.T) {
 	for _, args := range [][]string{{"policy", "lint"}, {"policy", "lint", "--format", "xml", "testdata/traps"}} {
 		code, _, errOut := runWeir(t, args...)

@@ -122,8 +122,13 @@ func (a *app) policyTable() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, ok := cluster.Ends(pod); pod != "" && !ok {
-				return fmt.Errorf("--pod %s: %s has no pod or host of that name", pod, f.Path)
+			if len(f.Sketch.Pods) == 0 {
+				return fmt.Errorf("%s has no pods, so there is nothing to ask; add Pod objects, those of tests do not count", f.Path)
+			}
+			if pod != "" {
+				if pod, err = testfile.Named(cluster, pod); err != nil {
+					return fmt.Errorf("--pod: %w", err)
+				}
 			}
 			portsOf, err := portsOf(ports, f.Sketch)
 			if err != nil {

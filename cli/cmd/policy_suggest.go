@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/policy/format"
 	"github.com/weirnet/weir/pkg/policy/suggest"
+	"github.com/weirnet/weir/pkg/spell"
 )
 
 func (a *app) policySuggest() *cobra.Command {
@@ -27,7 +28,7 @@ func (a *app) policySuggest() *cobra.Command {
 		Example: "  weir monitor -o json > flows.jsonl\n  weir policy suggest flows.jsonl > policies/suggested.yaml",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
+				return usageError{spell.Count(len(args), "argument") + " given; the form is: " + c.UseLine()}
 			}
 			return nil
 		}}

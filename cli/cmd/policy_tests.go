@@ -68,9 +68,9 @@ func (a *app) policyTest() *cobra.Command {
 			"expect:\n" +
 			"  - {from: shop/frontend, to: shop/api, port: http, verdict: allow}\n" +
 			"  - {from: [lab/probe, customer], to: shop/db, port: [5432, 7946/UDP], verdict: deny, rule: NetworkPolicy shop/db}\n\n" +
-			"rule is optional: KIND NAMESPACE/NAME, with SECTION[INDEX] behind for one rule of it, \"default deny\" or \"not\n" +
-			"isolated\". family (IPv4 or IPv6) is optional too. A test that is written wrong is a failure here and a problem of\n" +
-			"\"weir policy validate\"; the agent passes tests over.\n\n" + offlineHelp,
+			"rule is optional, what has to decide at one of the two ends: KIND NAMESPACE/NAME, with SECTION[INDEX] behind for one\n" +
+			"rule of it, \"default deny\" or \"not isolated\". family (IPv4 or IPv6) is optional too. A test that is written wrong\n" +
+			"is a failure here and a problem of \"weir policy validate\"; the agent passes tests over. docs/testing.md is a tour.\n\n" + offlineHelp,
 		Example: "  weir policy test examples/shop\n  weir policy test examples/shop --junit report.xml",
 		RunE:    func(c *cobra.Command, args []string) error { return a.runTests(c.Context(), r, args) }})
 	c.Flags().BoolVar(&r.kernel, "kernel", false, "ask the programs in the kernel too (root); nothing is attached or sent")
@@ -81,6 +81,9 @@ func (a *app) policyTest() *cobra.Command {
 }
 
 func (a *app) runTests(ctx context.Context, r *testRun, paths []string) (err error) {
+	if r.junit == "-" && r.tap == "-" {
+		return usageError{"--junit - and --tap - exclude each other; give one of them a file"}
+	}
 	r.report.Started = time.Now()
 	if r.kernel {
 		done, failed := r.openKernel()
@@ -94,7 +97,8 @@ func (a *app) runTests(ctx context.Context, r *testRun, paths []string) (err err
 	}
 	for _, path := range paths {
 		if err := r.path(ctx, path); err != nil {
-			return err
+			r.failedSuite(filepath.Base(path), path, err) // a report of an earlier run must not stay
+			return errors.Join(err, a.writeReport(r.junit, r.report.JUnit), a.writeReport(r.tap, r.report.TAP))
 		}
 	}
 	r.results.Passed, r.results.Failed = r.report.Count()

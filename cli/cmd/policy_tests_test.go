@@ -51,7 +51,7 @@ func TestAWrongExpectationFailsWithItsExplanation(t *testing.T) {
 	require.Contains(t, out, `
   IPv4: expected allow, got deny
   ops/scanner -> shop/db 5432/TCP: deny
-    egress of ops/scanner: allow by no policy selects the pod in this direction
+    egress of ops/scanner: allow by default allow, because no policy selects the pod in this direction
     ingress of shop/db: deny by CiliumNetworkPolicy shop/operators ingressDeny[0] (`+dir+`/policies.yaml:96)
       lost: allow by CiliumNetworkPolicy shop/operators ingress[0] (`+dir+`/policies.yaml:92), since a deny beats an allow
       isolated by CiliumNetworkPolicy shop/operators, NetworkPolicy shop/db, NetworkPolicy shop/default-deny
@@ -151,7 +151,7 @@ func TestTheTableOfTheShopIsTheExpectedOne(t *testing.T) {
 	}
 	code, _, errOut = runWeir(t, "policy", "table", shop, "--pod", "ops/skanner")
 	require.Equal(t, exitNo, code)
-	require.Contains(t, errOut, "has no pod or host of that name")
+	require.Contains(t, errOut, `there is no pod, host or address "ops/skanner"; there are shop/frontend`)
 }
 
 func TestExplainWithoutAnAgent(t *testing.T) {
@@ -269,5 +269,40 @@ func TestValidateReportsATestThatIsWrittenWrong(t *testing.T) {
 		code, out, errOut := runWeir(t, "policy", "validate", dir)
 		require.Equal(t, want.code, code, "%s%s", out, errOut)
 		require.Contains(t, out, want.out)
+	}
+}
+
+// Where a folder cannot be judged at all, its report says so and replaces one of an earlier run.
+func TestAFolderThatCannotBeJudgedIsInTheReport(t *testing.T) {
+	dir := t.TempDir()
+	report := filepath.Join(dir, "report.xml")
+	require.NoError(t, os.WriteFile(report, []byte("of an earlier run"), 0o600))
+	code, _, errOut := runWeir(t, "policy", "test", filepath.Join(dir, "nothing"), "--junit", report)
+	require.Equal(t, exitNo, code)
+	require.Contains(t, errOut, "no such file")
+	text, err := os.ReadFile(report)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `errors="1"`)
+	require.Contains(t, string(text), "no such file")
+	code, _, _ = runWeir(t, "policy", "test", dir, "--junit", "-", "--tap", "-")
+	require.Equal(t, exitUsage, code)
+}
+
+func TestATableNeedsPods(t *testing.T) {
+	code, _, errOut := runWeir(t, "policy", "table", t.TempDir())
+	require.Equal(t, exitNo, code)
+	require.Contains(t, errOut, "has no pods")
+}
+
+func TestAWrongWordNamesTheHelp(t *testing.T) {
+	for want, args := range map[string][]string{
+		`"polcy" is not a command of weir; see weir --help`:              {"polcy"},
+		`"tset" is not a command of weir policy; see weir policy --help`: {"policy", "tset"},
+		"unknown flag: --junti; see weir policy test --help":             {"policy", "test", "--junti"},
+		"1 argument given; the form is: weir policy diff OLD NEW":        {"policy", "diff", "a"},
+	} {
+		code, _, errOut := runWeir(t, args...)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, errOut, want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/pkg/client"
+	"github.com/weirnet/weir/pkg/spell"
 	"github.com/weirnet/weir/pkg/version"
 )
 
@@ -92,7 +93,7 @@ func (a *app) root() *cobra.Command {
 		Long:          "weir asks the node's agent, reads its maps, and runs labs.\n\nExit codes: 0 done, 1 the answer is no or something failed, 2 wrong usage, 3 no agent to talk to.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if a.format != "table" && a.format != "json" {
@@ -107,7 +108,9 @@ func (a *app) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "unix socket of the agent (environment: WEIR_SOCKET_PATH)")
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "table or json")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Sprintf("%s; see %s --help", err, c.CommandPath())}
+	})
 	root.AddCommand(a.status(), a.endpoint(), a.identity(), a.policy(), a.ip(), a.bpf(), a.monitor(), a.why(), a.lab(), a.version())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
@@ -123,7 +126,7 @@ func (a *app) agent() *client.Client { return client.New(a.socket, version.Strin
 func exactArgs(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
+			return usageError{spell.Count(len(args), "argument") + " given; the form is: " + c.UseLine()}
 		}
 		return nil
 	}
@@ -133,7 +136,7 @@ func exactArgs(n int) cobra.PositionalArgs {
 func atMostArgs(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
+			return usageError{spell.Count(len(args), "argument") + " given; the form is: " + c.UseLine()}
 		}
 		return nil
 	}
@@ -143,20 +146,23 @@ func atMostArgs(n int) cobra.PositionalArgs {
 func atLeastArgs(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < n {
-			return usageError{fmt.Sprintf("%d arguments given; the form is: %s", len(args), c.UseLine())}
+			return usageError{spell.Count(len(args), "argument") + " given; the form is: " + c.UseLine()}
 		}
 		return nil
 	}
 }
 
+// noCommand refuses the arguments of a command that only holds others.
+func noCommand(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Sprintf("%q is not a command of %s; see %s --help", args[0], c.CommandPath(), c.CommandPath())}
+	}
+	return nil
+}
+
 // group is a command that only holds others.
 func group(use, short string, children ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Args: func(c *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usageError{fmt.Sprintf("%q is not a command of %s; see %s --help", args[0], c.CommandPath(), c.CommandPath())}
-		}
-		return nil
-	}, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	c := &cobra.Command{Use: use, Short: short, Args: noCommand, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	c.AddCommand(children...)
 	return c
 }

@@ -124,7 +124,7 @@ func (c *Client) explain(what string, err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return v1.Errorf(v1.CodeUnreachable, "start weir-agent, or name its socket if it is another one",
+		return v1.Errorf(v1.CodeUnreachable, "start weir-agent, or name its socket if it is another one (weir --socket PATH, or WEIR_SOCKET_PATH)",
 			"%s: the agent is not running: its socket %s is not there: %w", what, c.socket, err)
 	case errors.Is(err, fs.ErrPermission):
 		return v1.Errorf(v1.CodePermission, "run as root, or as a member of the group that the agent's socket-group setting names",

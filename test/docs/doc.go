@@ -1,4 +1,4 @@
-// Package docs runs the examples of docs/policy.md.
+// Package docs runs the examples of docs/policy.md and the tour of docs/testing.md.
 //
 // # What
 //
@@ -12,6 +12,9 @@
 //
 // An end is a pod, a node, or an address. Where no lint line stands nothing may
 // be found.
+//
+// Of docs/testing.md the blocks "yaml PATH" are files and the lines of the "sh"
+// blocks are run beside them, as the reader would; each must end with exit code 0.
 //
 // # Neighbours
 //

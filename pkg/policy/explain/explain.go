@@ -118,7 +118,7 @@ func lost(won types.Entry, m policy.Match) string {
 	case m.Entry.Verdict == types.Pass && m.Entry.Beats(won):
 		return "passed to the next tier"
 	case won.Precedence == m.Entry.Precedence:
-		return "equally strong but later in the order of policies"
+		return "since it comes later in the order of policies and rules"
 	case won.Verdict == types.Deny && m.Entry.Verdict == types.Allow:
 		return "since a deny beats an allow"
 	}

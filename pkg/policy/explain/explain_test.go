@@ -48,7 +48,7 @@ func TestAnExplanationNamesWhatDecidedAndWhatLost(t *testing.T) {
 	}
 	text := e.String()
 	for _, want := range []string{
-		"shop/web -> shop/api 80/TCP: deny", "egress of shop/web: allow by no policy selects the pod",
+		"shop/web -> shop/api 80/TCP: deny", "egress of shop/web: allow by default allow, because no policy selects the pod",
 		"ingress of shop/api: deny by NetworkPolicy shop/api ingressDeny[1] (api.yaml:11)",
 		"lost: allow by NetworkPolicy shop/api ingress[0] (api.yaml:10), since a deny beats an allow",
 	} {

@@ -55,7 +55,7 @@ func TestTheGoodObjectsOfABadFileAreReturned(t *testing.T) {
 	for _, want := range []string{
 		"p.yaml:6: NetworkPolicy shop/p: spec.ingres: ", "p.yaml:7: NetworkPolicy shop/p: spec.egres: ",
 		"p.yaml:16: X: has no apiVersion and kind", "p.yaml:18: is a list, not an object", `p.yaml:20: ConfigMap: kind: "ConfigMap" is no kind of policy`,
-		"p.yaml:23: CiliumNetworkPolicy shop/p: metadata.name: is taken by the object in line 9", "p.yaml: not readable as YAML",
+		"p.yaml:23: CiliumNetworkPolicy shop/p: metadata.name: is taken by the object in line 9", "p.yaml:31: not readable as YAML: did not find expected node content; look at",
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -41,7 +43,9 @@ func Split(data []byte, file string) ([]Document, error) {
 			break
 		}
 		if err != nil {
-			errs = append(errs, &FieldError{File: file, Problem: "not readable as YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")})
+			line, what := yamlError(err)
+			errs = append(errs, &FieldError{File: file, Line: line,
+				Problem: "not readable as YAML: " + what + "; look at indentation, brackets and quotes around this line"})
 			break
 		}
 		if len(root.Content) == 0 || isNull(root.Content[0]) {
@@ -54,6 +58,29 @@ func Split(data []byte, file string) ([]Document, error) {
 		}
 	}
 	return docs, errors.Join(errs...)
+}
+
+// yamlError takes a reason of the YAML decoder apart: the line, from 1 or 0 for
+// none, and the text without it. Unlike its scanner, its parser counts from 0.
+func yamlError(err error) (line int, what string) {
+	what = strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(what, "line "); ok {
+		if number, text, ok := strings.Cut(rest, ": "); ok {
+			if n, err := strconv.Atoi(number); err == nil {
+				line, what = n, text
+			}
+		}
+	}
+	if slices.Contains(parserErrors, what) {
+		line++
+	}
+	return line, what
+}
+
+// parserErrors are the reasons that the parser gives.
+var parserErrors = []string{
+	"did not find expected <stream-start>", "did not find expected <document start>", "did not find expected node content",
+	"did not find expected '-' indicator", "did not find expected key", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
 }
 
 // newDocuments makes the documents of a node; lists inside a list are refused.

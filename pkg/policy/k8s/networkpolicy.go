@@ -116,6 +116,8 @@ func (t *translator) ports(ps []networkingv1.NetworkPolicyPort, path string) []t
 			if p.EndPort != nil {
 				t.fail(at+".endPort", "is %d, but there is no port; give the first port of the range", *p.EndPort)
 			}
+		case p.Port.Type == intstr.String && p.Port.IntValue() != 0:
+			t.fail(at+".port", "%q is text; write the number without quotes", clip(p.Port.StrVal))
 		case p.Port.Type == intstr.String:
 			port.Name = t.portName(p.Port.StrVal, at+".port")
 			if p.EndPort != nil {

@@ -175,7 +175,7 @@ func TestNetworkPolicyRefusals(t *testing.T) {
 		"port 0":                {port("{port: 0}"), "ports[0].port: is 0; give a number from 1 to 65535"},
 		"port 65536":            {port("{port: 65536}"), "is 65536"},
 		"port name":             {port("{port: Http_}"), `"Http_" is neither a number nor a port's name`},
-		"number as text":        {port("{port: '80'}"), `"80" is neither`},
+		"number as text":        {port("{port: '80'}"), `ports[0].port: "80" is text; write the number without quotes`},
 		"endPort below":         {port("{port: 80, endPort: 79}"), "endPort: is 79; give a number from port, 80, to 65535"},
 		"endPort of a name":     {port("{port: http, endPort: 90}"), "endPort: is 90, but port is the name"},
 		"endPort alone":         {port("{endPort: 90}"), "there is no port"},

@@ -348,16 +348,33 @@ func (l *linter) ports() {
 			if l.dead[key] {
 				continue
 			}
-			for i, port := range r.Ports {
-				n := types.NamedPort{Name: port.Name, Proto: port.Proto}
-				if port.Name == "" || asked[key] == 0 || missing[name{key, n}] < asked[key] {
-					continue
-				}
-				l.dead[key] = l.dead[key] || len(r.Ports) == 1
-				l.report(p, UnknownPort, p.portPath(r, i), "correct the name or the protocol, name the port in the pods, or give its number"+l.portHint(n),
-					"none of the pods whose port it is calls a %s port %q", port.Proto, port.Name)
+			unknown := func(port types.Port) bool {
+				n := name{key, types.NamedPort{Name: port.Name, Proto: port.Proto}}
+				return port.Name != "" && asked[key] > 0 && missing[n] >= asked[key]
 			}
+			l.unknownPorts(p, r, unknown)
 		}
+	}
+}
+
+// unknownPorts reports the names of a rule that no pod gives a port. A name that
+// may stand for several protocols is unknown only where it is so for all of them.
+func (l *linter) unknownPorts(p part, r *types.Rule, unknown func(types.Port) bool) {
+	known := func(port types.Port) bool { return !unknown(port) }
+	l.dead[r.Ref.Key()] = l.dead[r.Ref.Key()] || len(r.Ports) > 0 && !slices.ContainsFunc(r.Ports, known)
+	for i, port := range r.Ports {
+		what, same := port.Proto.String()+" port", func(o types.Port) bool { return o.Name == port.Name && o.Proto != port.Proto }
+		if !unknown(port) {
+			continue
+		}
+		if !p.object.HasField("spec.podSelector") && slices.ContainsFunc(r.Ports, same) {
+			if slices.ContainsFunc(r.Ports, func(o types.Port) bool { return same(o) && known(o) }) || slices.ContainsFunc(r.Ports[:i], same) {
+				continue
+			}
+			what = "port"
+		}
+		l.report(p, UnknownPort, p.portPath(r, i), "correct the name or the protocol, name the port in the pods, or give its number"+
+			l.portHint(types.NamedPort{Name: port.Name, Proto: port.Proto}), "none of the pods whose port it is calls a %s %q", what, port.Name)
 	}
 }
 

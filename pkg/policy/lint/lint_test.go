@@ -116,6 +116,12 @@ func TestFindings(t *testing.T) {
 			np + "  podSelector: {}\n  ingress: [{from: [{namespaceSelector: {matchLabels: {team: opps}}}]}]\n"}},
 		{"entities are nobody's labels", "", []string{
 			cnp + "  endpointSelector: {}\n  ingress: [{fromEntities: [cluster]}, {fromEntities: [world]}]\n"}},
+		{"a port name without a protocol, given for one of them", "", []string{
+			cnp + "  endpointSelector: {matchLabels: {app: web}}\n  ingress: [{fromEntities: [world], toPorts: [{ports: [{port: http}]}]}]\n"}},
+		{"a port name without a protocol, given for none", "WL205", []string{
+			cnp + "  endpointSelector: {matchLabels: {app: web}}\n  ingress: [{fromEntities: [world], toPorts: [{ports: [{port: htp}]}]}]\n"}},
+		{"a port name of a tier, which has no protocol", "", []string{
+			tier + "  ingress: [{action: Accept, from: [{namespaces: {}}], protocols: [{destinationNamedPort: http}]}]\n"}},
 		{"a port name of UDP", "WL205", []string{
 			np + "  podSelector: {matchLabels: {app: web}}\n  ingress: [{from: [{podSelector: {}}], ports: [{port: http, protocol: UDP}]}]\n"}},
 		{"a port name that one of the pods gives", "", []string{

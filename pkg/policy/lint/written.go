@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/api"
 	"github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/spell"
 )
 
 // written checks a policy by its text alone.
@@ -39,7 +40,7 @@ func (l *linter) networkPolicy(p part, s *networkingv1.NetworkPolicySpec) {
 	}{{"ingress", len(s.Ingress), p.policy.IsolatesIngress}, {"egress", len(s.Egress), p.policy.IsolatesEgress}} {
 		if d.rules > 0 && !d.on {
 			l.report(p, TypesIgnore, "spec."+d.field, "add the direction to policyTypes, or take the rules out",
-				"policyTypes is %v, so the %d rules of %s do nothing", s.PolicyTypes, d.rules, d.field)
+				"policyTypes is %v, so what %s lists (%s) is not looked at", s.PolicyTypes, d.field, spell.Count(d.rules, "rule"))
 		}
 	}
 	var in, out [][]networkingv1.NetworkPolicyPeer

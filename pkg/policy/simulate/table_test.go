@@ -124,7 +124,7 @@ func TestADifferenceNamesPairsRulesAndIsolation(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"x/a x/b allow deny by P x/b ingressDeny[0]",
-		"x/b out deny allow by no policy selects the pod in this direction",
+		"x/b out deny allow by default allow, because no policy selects the pod in this direction",
 		"out x/a allow deny by default deny, because the pod is selected by P x/c",
 	}, got, "x/b to x/a is denied before and after, by another end")
 	require.Equal(t, []string{"IPv4", "IPv6"}, d.Pairs[0].Families)

@@ -216,6 +216,18 @@ func ends(c *simulate.Cluster, name string) ([]simulate.End, error) {
 	return nil, fmt.Errorf("%q may be %s; write NAMESPACE/NAME", name, strings.Join(short, " or "))
 }
 
+// Named is the name of a pod or host in full, from a name as people write it.
+func Named(c *simulate.Cluster, name string) (string, error) {
+	found, err := ends(c, name)
+	if err != nil {
+		return "", err
+	}
+	if _, ok := c.Ends(found[0].Name); !ok {
+		return "", fmt.Errorf("%s is the address of no pod or host; there are %s", name, some(c.Names()))
+	}
+	return found[0].Name, nil
+}
+
 // some lists up to ten names.
 func some(names []string) string {
 	if len(names) > 10 {

@@ -82,10 +82,10 @@ func TestExpectationsThatAreMet(t *testing.T) {
 func TestExpectationsThatAreNotMetSayWhy(t *testing.T) {
 	for e, want := range map[string]string{
 		"from: shop/web, to: api, port: http, verdict: deny": "IPv4: expected deny, got allow\nshop/web -> shop/api 8080/TCP: allow\n" +
-			"  egress of shop/web: allow by no policy selects the pod in this direction\n" +
+			"  egress of shop/web: allow by default allow, because no policy selects the pod in this direction\n" +
 			"    would be deny with a policy that isolates shop/web and does not allow this\n  ingress of shop/api: allow by NetworkPolicy shop/api ingress[0] (p.yaml:7)",
 		"from: ops/web, to: api, port: http, verdict: allow": "would be allow with label app=web on ops/web",
-		"from: shop/web, to: api, port: http, verdict: allow, rule: NetworkPolicy shop/ap": `IPv4: expected a decision by "NetworkPolicy shop/ap", got no policy selects the pod in this direction and ` +
+		"from: shop/web, to: api, port: http, verdict: allow, rule: NetworkPolicy shop/ap": `IPv4: expected a decision by "NetworkPolicy shop/ap", got default allow, because no policy selects the pod in this direction and ` +
 			"NetworkPolicy shop/api ingress[0] (p.yaml:7)",
 		`from: shop/web, to: api, port: 8080, verdict: allow, rule: "NetworkPolicy shop/api ingress[1]"`: `expected a decision by "NetworkPolicy shop/api ingress[1]"`,
 		// The denial is not made by the end that allows.

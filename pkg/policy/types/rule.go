@@ -190,7 +190,7 @@ func (r RuleRef) String() string {
 		}
 		return "default deny, because the pod is selected by " + strings.Join(names, ", ")
 	case KindNotIsolated:
-		return "no policy selects the pod in this direction"
+		return "default allow, because no policy selects the pod in this direction"
 	case KindModeNever:
 		return "enforcement mode never"
 	case KindModeAlways:

@@ -20,7 +20,7 @@ func TestARuleIsPrintedWithItsPlace(t *testing.T) {
 		"CiliumClusterwideNetworkPolicy base specs[1].ingressDeny[0]": {Resource: wide, Section: "specs[1]." + SectionIngressDeny},
 		"default deny, because the pod is selected by CiliumClusterwideNetworkPolicy base, NetworkPolicy shop/api (shop/api.yaml:3)": {
 			Kind: KindDefaultDeny, Isolated: []Resource{wide, shop}},
-		"no policy selects the pod in this direction": {Kind: KindNotIsolated},
+		"default allow, because no policy selects the pod in this direction": {Kind: KindNotIsolated},
 		"enforcement mode never":                      {Kind: KindModeNever},
 		"enforcement mode always, and no rule allows": {Kind: KindModeAlways},
 		"the local node may always reach its pods":    {Kind: KindLocalNode},
