@@ -85,7 +85,7 @@ func (c *contents) add(d k8s.Document, o Options) error {
 		return c.addService(d)
 	}
 	return problem(d, "kind", fmt.Sprintf("%s (%s) is not read from a folder; it takes Pod, Namespace, Node, Service, "+
-		"EndpointSlice, CiliumCIDRGroup and policies", d.Kind, d.APIVersion))
+		"EndpointSlice, CiliumCIDRGroup and policies; keep it in another folder", d.Kind, d.APIVersion))
 }
 
 func problem(d k8s.Document, path, text string) error {
