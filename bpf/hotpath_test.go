@@ -1,16 +1,15 @@
 package bpf_test
 
 import (
-	"os"
 	"testing"
+
+	"github.com/weirnet/weir/pkg/testutils"
 )
 
 // BenchmarkEstablished runs packets of established flows through the entry and
 // the body; ns/packet is the kernel's own measurement, loop included.
 func BenchmarkEstablished(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("it loads programs; run it as root")
-	}
+	testutils.Kernel(b, testutils.Tool("clang-19"))
 	n, from, to := openPair(b)
 	for _, c := range []struct {
 		name string

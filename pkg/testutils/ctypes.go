@@ -111,12 +111,7 @@ func SameMap(t testing.TB, want *ebpf.MapSpec) {
 // compile makes an object of source, which may include the headers of bpf/lib.
 func compile(t testing.TB, source string) string {
 	t.Helper()
-	if err := Tool(clang).check(); err != nil {
-		if os.Getenv(envRequire) == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	Needs(t, Tool(clang))
 	lib, err := sourceDir("bpf/lib")
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,8 @@
 //
 // Kernel checks that the machine can run the test (root, BPF, a bpffs and what
 // the test asks for), moves the test's goroutine into a new network namespace
-// and looks for leaked links, pins and BPF file descriptors at the end.
+// and looks for leaked links, pins and BPF file descriptors at the end. Needs is
+// for tests that need a tool and no root.
 // NewNetns and VethPair make the other ends that a test talks to.
 //
 // # Neighbours

@@ -73,12 +73,10 @@ func Kernel(t testing.TB, needs ...Need) *Env {
 	if root == "" {
 		root = bpf.DefaultFS
 	}
-	if err := missing(root, needs); err != nil {
-		if os.Getenv(envRequire) == "1" {
-			t.Fatalf("kernel test cannot run: %v", err)
-		}
-		t.Skipf("kernel test skipped: %v", err)
+	if err := missing(root); err != nil {
+		leaveOut(t, err)
 	}
+	Needs(t, needs...)
 	if err := bpf.GrowFDTable(); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +110,28 @@ func Kernel(t testing.TB, needs ...Need) *Env {
 	return env
 }
 
-// missing says which need of a kernel test this machine does not meet.
-func missing(root string, needs []Need) error {
+// Needs skips a test whose needs the machine does not meet, or fails it if
+// WEIR_KERNEL_TESTS=1.
+func Needs(t testing.TB, needs ...Need) {
+	t.Helper()
+	for _, n := range needs {
+		if err := n.check(); err != nil {
+			leaveOut(t, err)
+		}
+	}
+}
+
+// leaveOut skips a test, or fails it where skips are not allowed. Tests do not skip otherwise.
+func leaveOut(t testing.TB, why error) {
+	t.Helper()
+	if os.Getenv(envRequire) == "1" {
+		t.Fatalf("the test cannot run: %v", why)
+	}
+	t.Skipf("skipped: %v", why)
+}
+
+// missing says what every kernel test needs and this machine does not have.
+func missing(root string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("it needs root; run the tests with sudo")
 	}
@@ -125,11 +143,6 @@ func missing(root string, needs []Need) error {
 		return fmt.Errorf("it needs the right to create BPF maps (CAP_BPF, CAP_NET_ADMIN, and CAP_PERFMON for programs): %w", err)
 	}
 	m.Close()
-	for _, n := range needs {
-		if err := n.check(); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing/fstest"
 
 	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/pkg/types"
 )
 
@@ -24,17 +25,6 @@ var (
 	v4   = Shape{IPv4: true}
 	both = Shape{IPv4: true, IPv6: true}
 )
-
-// needClang skips where no compiler is, unless the kernel tests are demanded.
-func needClang(t testing.TB) {
-	t.Helper()
-	if _, err := exec.LookPath("clang-19"); err != nil {
-		if os.Getenv("WEIR_KERNEL_TESTS") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-}
 
 // script writes an executable shell script in the place of clang.
 func script(t testing.TB, body string) string {
@@ -71,7 +61,7 @@ func endpoint(id uint16) Endpoint {
 }
 
 func TestTwoHundredCallersOfTwoShapesCauseTwoCompiles(t *testing.T) {
-	needClang(t)
+	testutils.Needs(t, testutils.Tool("clang-19"))
 	count := filepath.Join(t.TempDir(), "count")
 	log := &bytes.Buffer{}
 	cache := testCache(t, t.TempDir(), script(t, fmt.Sprintf("echo x >> %s\nexec clang-19 \"$@\"\n", count)), nil, log)
@@ -107,7 +97,7 @@ func TestTwoHundredCallersOfTwoShapesCauseTwoCompiles(t *testing.T) {
 }
 
 func TestTheCacheOutlivesALoaderAndNeedsNoClangThen(t *testing.T) {
-	needClang(t)
+	testutils.Needs(t, testutils.Tool("clang-19"))
 	dir := t.TempDir()
 	first := testCache(t, dir, "", nil, nil)
 	if _, err := first.fetchOrCompile(t.Context(), configuration{Shape: v4}); err != nil {
@@ -123,7 +113,7 @@ func TestTheCacheOutlivesALoaderAndNeedsNoClangThen(t *testing.T) {
 }
 
 func TestADamagedObjectIsNoticedAndCompiledAgain(t *testing.T) {
-	needClang(t)
+	testutils.Needs(t, testutils.Tool("clang-19"))
 	for name, damage := range map[string]func(object string) error{
 		"one byte":       func(o string) error { return flip(o) },
 		"empty":          func(o string) error { return os.Truncate(o, 0) },
@@ -164,7 +154,7 @@ func flip(path string) error {
 }
 
 func TestAWaiterThatGivesUpFreesOnlyItself(t *testing.T) {
-	needClang(t)
+	testutils.Needs(t, testutils.Tool("clang-19"))
 	dir := t.TempDir()
 	started, release := filepath.Join(dir, "started"), filepath.Join(dir, "release")
 	for _, f := range []string{started, release} {
@@ -298,7 +288,7 @@ func TestAMissingClangSaysWhatCanBeDone(t *testing.T) {
 }
 
 func TestABuiltInObjectNeedsNeitherClangNorDisk(t *testing.T) {
-	needClang(t)
+	testutils.Needs(t, testutils.Tool("clang-19"))
 	dir := filepath.Join(t.TempDir(), "objects")
 	build := Build{Sources: small(), Dir: dir, Logger: slog.New(slog.DiscardHandler)}
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/pkg/testutils"
 )
 
 // realSpec compiles the project's own sources.
 func realSpec(t testing.TB, shape Shape) *ebpf.CollectionSpec {
 	t.Helper()
-	needClang(t)
+	testutils.Needs(t, testutils.Tool("clang-19"))
 	logger := slog.New(slog.DiscardHandler)
 	c, err := newObjectCache(t.TempDir(), nil, &compiler{source: "bpf_lxc.c", sources: os.DirFS("../../../bpf"), logger: logger}, logger)
 	if err != nil {
