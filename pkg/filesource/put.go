@@ -39,7 +39,7 @@ func (s *Source) Check(text []byte, name string) ([]*policytypes.Policy, []Probl
 		return nil, problemsOf(err, name)
 	}
 	s.mu.Lock()
-	options := k8s.Options{ClusterName: s.cfg.ClusterName, Labels: s.cfg.Labels, References: s.current.References}
+	options := s.cfg.translation(s.current.References)
 	s.mu.Unlock()
 	var out []*policytypes.Policy
 	var warnings []Problem

@@ -48,6 +48,11 @@ type Options struct {
 	NodeName    string         // the Node object of this name is the local node
 }
 
+// translation is how policies are translated that may name these references.
+func (o Options) translation(r *k8s.References) k8s.Options {
+	return k8s.Options{ClusterName: o.ClusterName, Labels: o.Labels, References: r}
+}
+
 // parse reads a file's text. On an error nothing of the file counts.
 func parse(text []byte, file string, o Options) (*contents, error) {
 	docs, err := k8s.Split(text, file)
@@ -107,7 +112,7 @@ func (c *contents) addPolicy(d k8s.Document, o Options) error {
 	if err != nil {
 		return err
 	}
-	tr, err := k8s.TranslateTraced(obj, k8s.Options{ClusterName: o.ClusterName, Labels: o.Labels})
+	tr, err := k8s.TranslateTraced(obj, o.translation(nil))
 	if err != nil {
 		return err
 	}

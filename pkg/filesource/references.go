@@ -157,7 +157,7 @@ func (r *reader) translate(s *Snapshot, policies map[string]*translated) (warnin
 		if len(p.Uses) > 0 {
 			last := r.traced[id]
 			if last == nil || last.object.Value != p.object.Value || stale(p.Uses) {
-				tr, err := k8s.TranslateTraced(p.object, k8s.Options{ClusterName: r.options.ClusterName, Labels: r.options.Labels, References: s.References})
+				tr, err := k8s.TranslateTraced(p.object, r.options.translation(s.References))
 				if err != nil { // it was right without references, so it is with them
 					tr = p.Translation
 					warnings = append(warnings, problemsOf(err, p.object.File)...)

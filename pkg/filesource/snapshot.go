@@ -3,11 +3,11 @@ package filesource
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
@@ -103,11 +103,7 @@ func (r *reader) scan(paths []string) (*Snapshot, []Problem) {
 			r.read(name)
 		}
 	}
-	for name := range r.files {
-		if !seen[name] {
-			delete(r.files, name)
-		}
-	}
+	maps.DeleteFunc(r.files, func(name string, _ *file) bool { return !seen[name] })
 	return r.merge(problems)
 }
 
@@ -202,12 +198,7 @@ func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
 		Policies: map[string][]*policytypes.Policy{}, Ports: map[string][]workload.NamedPort{},
 	}
 	owner, policies, references := map[string]string{}, map[string]*translated{}, newCollector()
-	names := make([]string, 0, len(r.files))
-	for name := range r.files {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(r.files)) {
 		f := r.files[name]
 		problems = append(problems, f.problems...)
 		if f.good == nil {

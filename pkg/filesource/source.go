@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,7 +105,7 @@ func (s *Source) scan() error {
 	snap, problems := s.reader.scan(s.paths())
 	for _, p := range problems {
 		switch {
-		case containsProblem(s.problems, p):
+		case slices.Contains(s.problems, p):
 		case p.Warning:
 			s.cfg.Logger.Warn("a policy of the source names what is not there", "problem", p.String())
 		case !s.reader.wasGood(p.File):
@@ -121,17 +122,8 @@ func (s *Source) scan() error {
 	return err
 }
 
-func containsProblem(list []Problem, p Problem) bool {
-	for _, q := range list {
-		if q == p {
-			return true
-		}
-	}
-	return false
-}
-
 func (s *Source) paths() []string {
-	paths := append([]string{}, s.cfg.Dirs...)
+	paths := slices.Clone(s.cfg.Dirs)
 	if s.cfg.OwnDir != "" {
 		if _, err := os.Stat(s.cfg.OwnDir); err == nil {
 			paths = append(paths, s.cfg.OwnDir)

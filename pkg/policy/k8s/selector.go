@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -51,12 +52,7 @@ func badKey(key string) string {
 // requirements reads a label selector; it reports what is wrong with it.
 func (t *translator) requirements(s *metav1.LabelSelector, path string, key keyFunc) []labels.Requirement {
 	out := make([]labels.Requirement, 0, len(s.MatchLabels)+len(s.MatchExpressions)+2)
-	keys := make([]string, 0, len(s.MatchLabels))
-	for k := range s.MatchLabels {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		at := fmt.Sprintf("%s.matchLabels[%s]", path, clip(k))
 		source, name, problem := key(k)
 		if problem != "" {

@@ -302,9 +302,7 @@ func fields(t reflect.Type) map[string]reflect.Type {
 			if ft.Kind() == reflect.Pointer {
 				ft = ft.Elem()
 			}
-			for k, v := range fields(ft) {
-				out[k] = v
-			}
+			maps.Copy(out, fields(ft))
 		case name == "":
 			out[f.Name] = f.Type
 		default:
