@@ -57,9 +57,8 @@ func TestAMapOfAnotherSizeIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.Close())
 	for name, change := range map[string]func(*Config){
-		"weir_ct4":     func(c *Config) { c.CTEntries = 128 },
-		"weir_ipcache": func(c *Config) { c.IPCacheEntries = 32 },
-		"weir_events":  func(c *Config) { c.EventBytes = 1 << 17 },
+		"weir_ct4":    func(c *Config) { c.CTEntries = 128 },
+		"weir_events": func(c *Config) { c.EventBytes = 1 << 17 },
 	} {
 		other := sizes
 		change(&other)

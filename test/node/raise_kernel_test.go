@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/pkg/types"
@@ -66,5 +67,45 @@ func TestRaisingTheLimitOfAPolicyLosesNoTraffic(t *testing.T) {
 	}
 	sent := stopHammer()
 	b.Eventually("all datagrams that the small map allowed arrive", func() bool { return sent > 100 && int(sink.count.Load()) == sent })
+	sink.close()
+}
+
+// The map of prefixes has no room for what a policy names; an agent started with
+// more room gives it all, and no packet of what was allowed before is lost meanwhile.
+func TestRaisingTheLimitOfPrefixesLosesNoTraffic(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, AgentFlags: []string{"--ipcache-entries=64"}, Hosts: []lab.Host{outHost("ext", 9), outHost("far", 77)},
+		Files: map[string]string{"pods.yaml": box.PodYAML("x", "p1", "", "")}})
+	p1, hosts := only4(addPod(b, "x", "p1")), hostEnds(b, http80)
+	ext, far := only4(hosts["ext"]), only4(hosts["far"])
+	apply(b, egressYAML("named", "toCIDR: [203.0.113.9/32]"))
+	sink := newSink(t, ext.Netns, udp9)
+	stopHammer := hammer(t, p1.Netns, netip.AddrPortFrom(ext.Addrs[0], udp9))
+	stopTalk := talk(t, p1.Netns, netip.AddrPortFrom(ext.Addrs[0], 80))
+
+	blocks := "203.0.113.9/32, 203.0.113.77/32"
+	for i := range 70 {
+		blocks += fmt.Sprintf(", 198.18.%d.0/24", i)
+	}
+	b.Write("policies.yaml", egressYAML("named", "toCIDR: ["+blocks+"]"))
+	b.Eventually("the map is full", func() bool {
+		c, _ := component(t, b, "ipcache")
+		return c.State == gen.StateFailing && strings.Contains(c.Message, "raise ipcache-entries")
+	})
+	if err := b.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	b.Record.AgentArgs = append(b.Record.AgentArgs, "--ipcache-entries=1000")
+	restart(t, b)
+	b.Eventually("there is room", func() bool { c, _ := component(t, b, "ipcache"); return c.State == gen.StateOk })
+	b.InForce(1)
+	if !passes(b, p1, far, http80) || !passes(b, p1, ext, http80) {
+		t.Error("with room for it a block is still closed")
+	}
+	if words, err := stopTalk(); err != nil || words < 10 {
+		t.Errorf("a flow that was allowed all the time: %d words, %v", words, err)
+	}
+	sent := stopHammer()
+	b.Eventually("all datagrams that were allowed all the time arrive", func() bool { return sent > 100 && int(sink.count.Load()) == sent })
 	sink.close()
 }

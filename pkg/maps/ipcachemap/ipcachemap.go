@@ -24,7 +24,7 @@ const (
 )
 
 // ErrFull is returned when the map has no room for an upsert.
-var ErrFull = errors.New("the ipcache map is full; raise its limit")
+var ErrFull = errors.New("the ipcache map is full; raise ipcache-entries")
 
 // Entry is what the kernel knows of a prefix.
 type Entry struct {
@@ -61,12 +61,16 @@ func Open(root bpf.Root) (*Map, error) {
 }
 
 // OpenOrCreate opens the pinned map or creates and pins an empty one with room
-// for maxEntries prefixes; 0 means DefaultEntries.
+// for maxEntries prefixes; 0 means DefaultEntries. A pinned map with other room is
+// replaced by one that has the same entries.
 func OpenOrCreate(root bpf.Root, maxEntries uint32) (*Map, error) {
 	if maxEntries == 0 {
 		maxEntries = DefaultEntries
 	}
 	m, err := bpf.OpenOrCreate(spec(maxEntries), root.Map(Name))
+	if other := (*bpf.LayoutError)(nil); errors.As(err, &other) {
+		m, err = resized(root.Map(Name), maxEntries)
+	}
 	if err != nil {
 		return nil, err
 	}

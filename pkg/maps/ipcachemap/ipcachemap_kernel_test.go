@@ -6,8 +6,10 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"pgregory.net/rapid"
 
 	"github.com/weirnet/weir/pkg/bpf"
@@ -113,10 +115,66 @@ func TestAFullMapSaysSo(t *testing.T) {
 	if err := m.Upsert(many); !errors.Is(err, ErrFull) {
 		t.Errorf("17 prefixes into 16: %v", err)
 	}
+}
+
+// Another limit at the next start takes the entries along; one that they do not fit
+// is refused, and a map of another kind is not touched.
+func TestAnotherLimitKeepsTheEntries(t *testing.T) {
+	root := openRoot(t)
+	defer os.Remove(root.Map(Name))
+	all := map[netip.Prefix]Entry{}
+	for i := range 16 {
+		all[netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i))] = Entry{Identity: uint32(i + 1), PrefixIdentity: 3}
+	}
+	open := func(room uint32) *Map {
+		t.Helper()
+		m, err := OpenOrCreate(root, room)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	if err := open(16).Upsert(all); err != nil {
+		t.Fatal(err)
+	}
+	for _, room := range []uint32{32, 20, 16} {
+		m := open(room)
+		if got, err := m.Dump(); err != nil || !maps.Equal(got, all) || m.Map().MaxEntries() != room {
+			t.Errorf("with room for %d: %v, %v", room, got, err)
+		}
+		if again := open(room); mapID(t, again) != mapID(t, m) {
+			t.Errorf("room for %d, asked for twice, gave two maps", room)
+		}
+	}
+	if _, err := OpenOrCreate(root, 15); err == nil || !strings.Contains(err.Error(), "holds 16 prefixes") {
+		t.Errorf("less room than entries: %v", err)
+	}
+	if got, err := open(16).Dump(); err != nil || len(got) != 16 {
+		t.Errorf("after that: %d entries, %v", len(got), err)
+	}
+	if err := os.Remove(root.Map(Name)); err != nil {
+		t.Fatal(err)
+	}
+	other, err := bpf.OpenOrCreate(&ebpf.MapSpec{Name: Name, Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 4}, root.Map(Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	var layout *bpf.LayoutError
 	if _, err := OpenOrCreate(root, 32); !errors.As(err, &layout) {
-		t.Errorf("another limit was taken: %v", err)
+		t.Errorf("a map of another kind: %v", err)
 	}
+}
+
+func mapID(t *testing.T, m *Map) ebpf.MapID {
+	t.Helper()
+	info, err := m.Map().Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := info.ID()
+	return id
 }
 
 func openRoot(t *testing.T) bpf.Root {
