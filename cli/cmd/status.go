@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,7 @@ func (a *app) runStatus(c *cobra.Command, all bool) error {
 			if p.State == gen.StateOk && !all {
 				continue
 			}
-			fmt.Fprintf(a.out, "%s: %s: %s\n", p.Name, p.State, p.Message)
+			fmt.Fprintln(a.out, strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", p.Name, p.State, p.Message), ": "))
 			if p.Next != "" {
 				fmt.Fprintf(a.out, "  next: %s\n", p.Next)
 			}
