@@ -118,10 +118,7 @@ func diffModel(d simulate.Difference) diffAnswer {
 func resources(rs []types.Resource) []string {
 	out := make([]string, len(rs))
 	for i, r := range rs {
-		out[i] = r.String()
-		if r.File != "" {
-			out[i] += fmt.Sprintf(" (%s:%d)", r.File, r.Line)
-		}
+		out[i] = r.Placed()
 	}
 	return out
 }

@@ -267,7 +267,7 @@ func (s search) ruleChanges() []candidate {
 		}
 		if s.j.Rule.Ref.Kind == types.KindDefaultDeny && slices.Contains(s.j.Isolating, p.Resource) {
 			added := types.Rule{Ref: types.RuleRef{Resource: p.Resource}, Direction: s.j.Direction, Verdict: types.Allow}
-			text := fmt.Sprintf("with a rule in %s of %s for %s on %s", s.j.Direction, placed(p.Resource), peer.Name, port)
+			text := fmt.Sprintf("with a rule in %s of %s for %s on %s", s.j.Direction, p.Resource.Placed(), peer.Name, port)
 			out = append(out, s.rewrite(3, n, len(p.Rules), &added, text, nil))
 		}
 	}
@@ -276,13 +276,6 @@ func (s search) ruleChanges() []candidate {
 		out = append(out, candidate{cost: 1, change: Change{Kind: ChangeRule, Text: text, Alone: true}})
 	}
 	return out
-}
-
-func placed(r types.Resource) string {
-	if r.File == "" {
-		return r.String()
-	}
-	return fmt.Sprintf("%s (%s:%d)", r, r.File, r.Line)
 }
 
 // rewrite is a candidate with another rule in a place of a policy; nil takes the rule out.

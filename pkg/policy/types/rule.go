@@ -129,6 +129,14 @@ func (r Resource) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
+// Placed is String with the place behind where there is one: "... (file:line)".
+func (r Resource) Placed() string {
+	if r.File == "" {
+		return r.String()
+	}
+	return fmt.Sprintf("%s (%s:%d)", r, r.File, r.Line)
+}
+
 // Compare orders resources by kind, namespace and name: the order that breaks
 // ties between rules of equal precedence.
 func (r Resource) Compare(o Resource) int {
@@ -183,10 +191,7 @@ func (r RuleRef) String() string {
 	case KindDefaultDeny:
 		names := make([]string, len(r.Isolated))
 		for i, p := range r.Isolated {
-			names[i] = p.String()
-			if p.File != "" {
-				names[i] += fmt.Sprintf(" (%s:%d)", p.File, p.Line)
-			}
+			names[i] = p.Placed()
 		}
 		return "default deny, because the pod is selected by " + strings.Join(names, ", ")
 	case KindNotIsolated:
