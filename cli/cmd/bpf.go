@@ -98,26 +98,41 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 	if err != nil {
 		return err
 	}
-	type ruleOf struct {
-		direction string
-		rule      uint32
-	}
-	carried := map[ruleOf]gen.RuleCounter{}
 	counters, err := agent.EndpointCounters(c.Context(), id)
 	if err != nil {
 		return err
 	}
-	for _, r := range counters {
-		carried[ruleOf{string(r.Direction), r.Rule.ID}] = r
-	}
-	var lines []policyLine
 	texts := map[uint32]string{}
-	for k, v := range entries {
+	for _, v := range entries {
 		if _, asked := texts[v.Rule]; !asked {
 			if r, err := agent.Rule(c.Context(), v.Rule); err == nil {
 				texts[v.Rule] = r.Text
 			}
 		}
+	}
+	lines := policyLines(entries, counters, texts)
+	return a.show(lines, func() error {
+		var cells [][]string
+		for _, l := range lines {
+			cells = append(cells, l.cells())
+		}
+		return a.rows("DIRECTION STAGE IDENTITY PROTO PORT VERDICT PRECEDENCE JUDGED PACKETS BYTES NUMBER RULE", cells)
+	})
+}
+
+// policyLines are the entries of a policy map with what their rules let through,
+// in the order of direction, stage and peer. texts are the rules by number.
+func policyLines(entries map[policymap.Key]policymap.Entry, counters []gen.RuleCounter, texts map[uint32]string) []policyLine {
+	type ruleOf struct {
+		direction string
+		rule      uint32
+	}
+	carried := map[ruleOf]gen.RuleCounter{}
+	for _, r := range counters {
+		carried[ruleOf{string(r.Direction), r.Rule.ID}] = r
+	}
+	var lines []policyLine
+	for k, v := range entries {
 		verdict := "allow"
 		switch {
 		case v.Pass != 0:
@@ -132,23 +147,23 @@ func (a *app) bpfPolicy(c *cobra.Command, o *bpfOptions, id string) error {
 	slices.SortFunc(lines, func(x, y policyLine) int {
 		return cmp.Or(cmp.Compare(x.Direction, y.Direction), cmp.Compare(x.Stage, y.Stage), cmp.Compare(x.Identity, y.Identity), cmp.Compare(x.Proto, y.Proto), cmp.Compare(x.Port, y.Port), cmp.Compare(x.PortBits, y.PortBits))
 	})
-	return a.show(lines, func() error {
-		var cells [][]string
-		for _, l := range lines {
-			peer, port := "any", "any"
-			if l.Identity != 0 {
-				peer = fmt.Sprint(l.Identity)
-			}
-			if l.PortBits > 0 {
-				port = fmt.Sprint(l.Port)
-			}
-			if l.PortBits > 0 && l.PortBits < 16 {
-				port += fmt.Sprintf("-%d", l.Port|uint16(0xFFFF>>l.PortBits))
-			}
-			cells = append(cells, []string{l.Direction, fmt.Sprint(l.Stage), peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence), fmt.Sprint(l.Judged), fmt.Sprint(l.Packets), fmt.Sprint(l.Bytes), fmt.Sprint(l.Rule), or(l.RuleText)})
-		}
-		return a.rows("DIRECTION STAGE IDENTITY PROTO PORT VERDICT PRECEDENCE JUDGED PACKETS BYTES NUMBER RULE", cells)
-	})
+	return lines
+}
+
+// cells are the line for a table.
+func (l policyLine) cells() []string {
+	peer, port := "any", "any"
+	if l.Identity != 0 {
+		peer = fmt.Sprint(l.Identity)
+	}
+	if l.PortBits > 0 {
+		port = fmt.Sprint(l.Port)
+	}
+	if l.PortBits > 0 && l.PortBits < 16 {
+		port += fmt.Sprintf("-%d", l.Port|uint16(0xFFFF>>l.PortBits))
+	}
+	return []string{l.Direction, fmt.Sprint(l.Stage), peer, l.Proto, port, l.Verdict, fmt.Sprintf("%#08x", l.Precedence),
+		fmt.Sprint(l.Judged), fmt.Sprint(l.Packets), fmt.Sprint(l.Bytes), fmt.Sprint(l.Rule), or(l.RuleText)}
 }
 
 func (a *app) bpfCT(_ *cobra.Command, root bpf.Root) error {

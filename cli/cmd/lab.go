@@ -130,7 +130,7 @@ func labBinaries(cfg *lab.Config, dir string) error {
 
 // labPods lists the folder's pods that have a network of their own.
 func labPods(folder string) ([]lab.Pod, error) {
-	snap, problems, err := filesource.Load([]string{folder}, filesource.Options{ClusterName: "default", NodeName: labNode})
+	snap, problems, err := filesource.Load([]string{folder}, filesource.Options{ClusterName: clusterName, NodeName: labNode})
 	if err != nil {
 		return nil, err
 	}

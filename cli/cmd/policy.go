@@ -151,7 +151,7 @@ func readInput(path string) (text []byte, name string, err error) {
 
 // policyValidate reads the paths as the agent would.
 func (a *app) policyValidate(_ *cobra.Command, args []string) error {
-	snap, problems, err := filesource.Load(args, filesource.Options{ClusterName: "default"})
+	snap, problems, err := filesource.Load(args, filesource.Options{ClusterName: clusterName})
 	if err != nil {
 		return err
 	}

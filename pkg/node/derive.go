@@ -11,6 +11,12 @@ import (
 
 type tablesWatch struct{ pods, namespaces, nodes <-chan struct{} }
 
+// The nodes, and the pods in their network.
+var (
+	host   = ipcache.Metadata{Identity: identity.ReservedHost}
+	remote = ipcache.Metadata{Identity: identity.ReservedRemoteNode}
+)
+
 // derive says who everybody is, from one snapshot of the tables.
 func (n *Node) derive(local []netip.Addr) (map[claim]said, tablesWatch) {
 	out := map[claim]said{}
@@ -19,8 +25,6 @@ func (n *Node) derive(local []netip.Addr) (map[claim]said, tablesWatch) {
 			out[claim{netip.PrefixFrom(a, a.BitLen()), resource}] = said{src, m}
 		}
 	}
-	host := ipcache.Metadata{Identity: identity.ReservedHost}
-	remote := ipcache.Metadata{Identity: identity.ReservedRemoteNode}
 	for _, a := range local {
 		put(a, "node/local", ipcache.SourceLocal, host)
 	}
@@ -64,25 +68,30 @@ func (n *Node) derive(local []netip.Addr) (map[claim]said, tablesWatch) {
 	pods, w := n.cfg.Tables.Pods.AllWatch(txn)
 	watch.pods = w
 	for row := range pods {
-		here := row.Node == n.cfg.Name
-		var m ipcache.Metadata
-		switch {
-		case row.Ended() || row.Node == "":
-			continue
-		case row.HostNetwork && here:
-			m = host
-		case row.HostNetwork:
-			m = remote
-		case here:
-			continue // its endpoint publishes it
-		default:
-			m = n.podIdentity(row, nsLabels[row.Namespace])
-		}
-		for _, a := range row.IPs {
-			put(a, "pod/"+row.Key(), ipcache.SourceKubernetes, m)
+		if m, ok := n.podMetadata(row, nsLabels[row.Namespace]); ok {
+			for _, a := range row.IPs {
+				put(a, "pod/"+row.Key(), ipcache.SourceKubernetes, m)
+			}
 		}
 	}
 	return out, watch
+}
+
+// podMetadata is who has a pod's addresses; false if that is nobody, not known yet,
+// or told by the pod's endpoint.
+func (n *Node) podMetadata(p *workload.Pod, namespaceLabels map[string]string) (ipcache.Metadata, bool) {
+	here := p.Node == n.cfg.Name
+	switch {
+	case p.Ended() || p.Node == "":
+		return ipcache.Metadata{}, false
+	case p.HostNetwork && here:
+		return host, true
+	case p.HostNetwork:
+		return remote, true
+	case here:
+		return ipcache.Metadata{}, false
+	}
+	return n.podIdentity(p, namespaceLabels), true
 }
 
 // podIdentity is the identity of a pod on another node.
