@@ -1,4 +1,4 @@
-package format
+package format_test
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/weirnet/weir/pkg/policy/format"
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
@@ -31,11 +32,11 @@ func FuzzFormat(f *testing.F) {
 	f.Add([]byte(head + "spec: {podSelector: {}, ingress: [{ports: [{port: '0x10'}, {port: 080}]}]}\n"))
 	f.Add([]byte("{\"apiVersion\":\"cilium.io/v2\",\"kind\":\"CiliumNetworkPolicy\",\"metadata\":{\"name\":\"p\"},\"spec\":{\"endpointSelector\":{},\"ingress\":[{\"toPorts\":[{\"ports\":[{\"port\":\"080\"}]}]}]}}"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		out, err := Format(in)
+		out, err := format.Format(in)
 		if err != nil {
 			return // it says so, and leaves the file alone
 		}
-		again, err := Format(out)
+		again, err := format.Format(out)
 		if err != nil {
 			t.Fatalf("the formatted text is refused: %v\n%s", err, out)
 		}
