@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirnet/weir/pkg/policy/k8s"
 )
 
 // Format returns the canonical form of a text of YAML documents. A text without
@@ -65,7 +67,8 @@ func read(text []byte) ([]*yaml.Node, error) {
 			return out, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("not readable as YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+			line, what := k8s.YAMLError(err)
+			return nil, fmt.Errorf("not readable as YAML: line %d: %s", line, what)
 		}
 		empty := len(n.Content) == 0 || n.Content[0].Kind == yaml.ScalarNode && n.Content[0].Tag == "!!null"
 		if !empty {

@@ -43,7 +43,7 @@ func Split(data []byte, file string) ([]Document, error) {
 			break
 		}
 		if err != nil {
-			line, what := yamlError(err)
+			line, what := YAMLError(err)
 			errs = append(errs, &FieldError{File: file, Line: line,
 				Problem: "not readable as YAML: " + what + "; look at indentation, brackets and quotes around this line"})
 			break
@@ -60,9 +60,9 @@ func Split(data []byte, file string) ([]Document, error) {
 	return docs, errors.Join(errs...)
 }
 
-// yamlError takes a reason of the YAML decoder apart: the line, from 1 or 0 for
+// YAMLError takes a reason of the YAML decoder apart: the line, from 1 or 0 for
 // none, and the text without it. Unlike its scanner, its parser counts from 0.
-func yamlError(err error) (line int, what string) {
+func YAMLError(err error) (line int, what string) {
 	what = strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(what, "line "); ok {
 		if number, text, ok := strings.Cut(rest, ": "); ok {

@@ -11,6 +11,7 @@ type Code struct {
 var (
 	Refused       = Code{"WL001", "refused", "The file or object is refused, so it is not in force at all."}
 	ExceptOutside = Code{"WL002", "except-outside", "An except does not lie inside its block, so the object is refused."}
+	UnknownCode   = Code{"WL003", "unknown-code", "The annotation weir/lint-ignore names a code that there is none of."}
 
 	EmptyRuleList   = Code{"WL101", "empty-rule-list", "An empty list of rules in a cilium.io policy governs nothing; in a NetworkPolicy it denies."}
 	EmptyPeers      = Code{"WL102", "empty-peers", "An empty list of peers in a cilium.io policy is nobody; in a NetworkPolicy it is everybody."}
@@ -40,7 +41,7 @@ var (
 // Codes returns all codes, in order.
 func Codes() []Code {
 	return []Code{
-		Refused, ExceptOutside,
+		Refused, ExceptOutside, UnknownCode,
 		EmptyRuleList, EmptyPeers, EmptyElement, EmptyIsAll, NoPolicyTypes, TypesIgnore, PortIsTCP, NotOutside, DenyOnly,
 		CIDROfPods, ExceptIsNoDeny, NothingLeft, Contradiction,
 		NoNamespace, NoSubject, NoPeer, OtherNamespace, UnknownPort, HostNetworkOnly, NoReference,

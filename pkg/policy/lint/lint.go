@@ -130,6 +130,12 @@ func (p part) subjectPath() string {
 
 // add translates an object; one that cannot be is a finding.
 func (l *linter) add(o *k8s.Object, opts k8s.Options) {
+	for _, id := range ignored(o) {
+		if !slices.ContainsFunc(Codes(), func(c Code) bool { return c.ID == id }) {
+			l.reportOf(o, UnknownCode, "metadata.annotations", "write codes of docs/lint.md with commas between them",
+				"%s names %q, which is no code", IgnoreAnnotation, id)
+		}
+	}
 	tr, err := k8s.TranslateTraced(*o, opts)
 	if err != nil {
 		l.refused(o, err)
@@ -196,16 +202,28 @@ func specsOf(o *k8s.Object) (specs []any, paths []string) {
 
 // report adds a finding unless the object does not want to hear of its code.
 func (l *linter) report(p part, c Code, path, fix, reason string, args ...any) {
-	o := p.object
-	if meta, ok := o.Value.(metav1.Object); ok {
-		for _, id := range strings.Split(meta.GetAnnotations()[IgnoreAnnotation], ",") {
-			if strings.TrimSpace(id) == c.ID {
-				return
-			}
-		}
+	l.reportOf(p.object, c, path, fix, reason, args...)
+}
+
+func (l *linter) reportOf(o *k8s.Object, c Code, path, fix, reason string, args ...any) {
+	if slices.Contains(ignored(o), c.ID) {
+		return
 	}
 	l.found = append(l.found, Finding{Code: c, Resource: o.Resource, File: o.File, Line: o.LineOf(path), Field: path,
 		Reason: fmt.Sprintf(reason, args...), Fix: fix})
+}
+
+// ignored are the codes that the object does not want to hear of.
+func ignored(o *k8s.Object) []string {
+	meta, ok := o.Value.(metav1.Object)
+	if !ok || meta.GetAnnotations()[IgnoreAnnotation] == "" {
+		return nil
+	}
+	ids := strings.Split(meta.GetAnnotations()[IgnoreAnnotation], ",")
+	for i := range ids {
+		ids[i] = strings.TrimSpace(ids[i])
+	}
+	return ids
 }
 
 // rulePath is the field that holds a rule.

@@ -226,7 +226,7 @@ func TestAnnotationSilencesACode(t *testing.T) {
 	spec := np + "  podSelector: {}\n  ingress: [{from: [], ports: [{port: 53}]}]\n"
 	require.Equal(t, "WL104 WL107", codes(Run(objects(t, spec), shop(), k8s.Options{})))
 	spec = strings.Replace(spec, "namespace: shop", "namespace: shop, annotations: {"+IgnoreAnnotation+": 'WL107, WL999'}", 1)
-	require.Equal(t, "WL104", codes(Run(objects(t, spec), shop(), k8s.Options{})))
+	require.Equal(t, "WL003 WL104", codes(Run(objects(t, spec), shop(), k8s.Options{})))
 }
 
 func TestCodesAreUniqueAndInOrder(t *testing.T) {
