@@ -84,7 +84,7 @@ type recorded struct {
 	judged  map[string]map[types.Direction]bool // by group, where an event judged it
 	groups  map[string]group                    // all that were seen, as subject or peer
 	cluster string                              // of the pods judged
-	skipped int                                 // events that are no verdicts
+	skipped int                                 // events that are no verdicts, or of port 0
 	audited int                                 // events of what passed because its endpoint only audits
 }
 
@@ -93,13 +93,17 @@ func read(events []gen.Event) (*recorded, error) {
 	r := &recorded{judged: map[string]map[types.Direction]bool{}, groups: map[string]group{}}
 	passed, denied := map[tuple]flow{}, map[tuple]bool{}
 	for i, e := range events {
-		if e.Type != gen.EventVerdict && e.Type != gen.EventDrop && e.Type != gen.EventAudit || e.Direction == "" || e.Proto == "" || e.Verdict == "" {
+		if !tells(e) {
 			r.skipped++
 			continue
 		}
 		f, err := flowOf(e)
 		if err != nil {
 			return nil, fmt.Errorf("event %d: %w", i+1, err)
+		}
+		if f.port.number == 0 && f.port.proto.HasPorts() {
+			r.skipped++
+			continue
 		}
 		t := tuple{e.Source.IP, e.Destination.IP, e.Source.Port, e.Destination.Port, e.Proto, e.IcmpType}
 		subject, dir := f.from, types.Egress
@@ -135,6 +139,13 @@ func read(events []gen.Event) (*recorded, error) {
 	}
 	slices.SortFunc(r.flows, func(a, b flow) int { return strings.Compare(a.key(), b.key()) })
 	return r, nil
+}
+
+// tells reports whether an event says what became of a packet, and where.
+func tells(e gen.Event) bool {
+	return slices.Contains([]gen.EventType{gen.EventVerdict, gen.EventDrop, gen.EventAudit}, e.Type) && e.Proto != "" &&
+		slices.Contains([]gen.Direction{gen.DirectionIngress, gen.DirectionEgress}, e.Direction) &&
+		slices.Contains([]gen.Verdict{gen.VerdictAllow, gen.VerdictDeny}, e.Verdict)
 }
 
 // byPolicy reports whether an event is the verdict of a policy: not every drop is.
@@ -183,7 +194,7 @@ func endOf(p gen.EventPeer) (end, error) {
 	if err != nil {
 		return end{}, err
 	}
-	if ns, ok := a.Get(labels.SourceK8s, labels.KeyPodNamespace); ok {
+	if ns, _ := a.Get(labels.SourceK8s, labels.KeyPodNamespace); ns != "" {
 		e := end{namespace: ns, labels: map[string]string{}}
 		e.cluster, _ = a.Get(labels.SourceK8s, labels.KeyCluster)
 		name, _ := a.Get(labels.SourceK8s, labels.KeyNamespaceLabels+"."+nameLabel)

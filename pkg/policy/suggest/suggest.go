@@ -48,11 +48,16 @@ func From(events []gen.Event, o Options) (Result, error) {
 			return Result{}, err
 		}
 	}
+	for _, o := range m.result.Objects {
+		if _, err := k8s.Translate(o, k8s.Options{ClusterName: r.cluster}); err != nil {
+			return Result{}, fmt.Errorf("the flows lead to a policy that is not valid: %w", err)
+		}
+	}
 	if r.audited > 0 {
 		m.note("%d events tell of what passed in audit mode alone, against the policies in force then; unless another end denied it, it is allowed", r.audited)
 	}
 	if r.skipped > 0 {
-		m.note("%d events say nothing of a verdict and were left out", r.skipped)
+		m.note("%d events tell of no verdict, or of port 0, which no policy can name, and were left out", r.skipped)
 	}
 	return m.result, nil
 }

@@ -304,6 +304,17 @@ func TestWhatIsNoVerdictIsLeftOutAndNoted(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, r.Objects)
 	require.Len(t, r.Notes, 1)
+
+	k := talk{others()[0], podActor(0, "x", nil, true), wtypes.ProtoTCP, 80}
+	good, strange, nowhere, zero := k.event(gen.DirectionIngress, gen.VerdictAllow), k.event(gen.DirectionIngress, "perhaps"), k.event("sideways", gen.VerdictAllow), k
+	zero.port = 0
+	r, err = suggest.From([]gen.Event{good, strange, nowhere, zero.event(gen.DirectionIngress, gen.VerdictAllow)}, suggest.Options{})
+	require.NoError(t, err)
+	require.Len(t, r.Notes, 1)
+	require.Contains(t, r.Notes[0], "3 events")
+	only, err := suggest.From([]gen.Event{good}, suggest.Options{})
+	require.NoError(t, err)
+	require.Equal(t, only.Objects, r.Objects)
 }
 
 func TestSuggestRefuses(t *testing.T) {
@@ -314,4 +325,10 @@ func TestSuggestRefuses(t *testing.T) {
 	_, err = suggest.From([]gen.Event{bad}, suggest.Options{})
 	require.ErrorContains(t, err, "nowhere")
 	require.True(t, strings.Contains(err.Error(), "event 1"), err)
+	bad.Source = gen.EventPeer{Labels: []string{"k8s:io.kubernetes.pod.namespace="}}
+	_, err = suggest.From([]gen.Event{bad}, suggest.Options{})
+	require.ErrorContains(t, err, "are no pod's")
+	odd := talk{podActor(1, "x", map[string]string{"app": "a b"}, true), podActor(0, "x", nil, true), wtypes.ProtoTCP, 80}
+	_, err = suggest.From([]gen.Event{odd.event(gen.DirectionIngress, gen.VerdictAllow)}, suggest.Options{})
+	require.ErrorContains(t, err, "a policy that is not valid")
 }
