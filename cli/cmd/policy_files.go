@@ -90,7 +90,7 @@ func folderSets(dir string) ([]fileSet, error) {
 func policyObjects(files []string) ([]k8s.Object, error) {
 	var out []k8s.Object
 	for _, name := range files {
-		text, err := os.ReadFile(name)
+		text, err := filesource.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("reading policies and pods: %w", err)
 		}

@@ -90,7 +90,7 @@ func (f *Folder) Cluster() (*simulate.Cluster, error) {
 // reports what is wrong with them. A text that is no YAML is a broken test if its
 // name says that it holds tests.
 func (f *Folder) readTests(name string) error {
-	text, err := os.ReadFile(name)
+	text, err := filesource.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("reading tests: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/types"
 )
@@ -26,7 +27,7 @@ type outside struct {
 
 // Outside reads a file of hosts outside; a missing file means none.
 func Outside(path string) ([]simulate.SketchedHost, error) {
-	text, err := os.ReadFile(path)
+	text, err := filesource.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

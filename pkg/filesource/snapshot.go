@@ -143,7 +143,7 @@ func (r *reader) read(name string) {
 	}
 	var text []byte
 	if err == nil {
-		text, err = os.ReadFile(name)
+		text, err = ReadFile(name)
 	}
 	if err != nil {
 		f.text, f.problems = "", []Problem{{File: name, Text: err.Error()}}

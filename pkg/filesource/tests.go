@@ -2,7 +2,6 @@ package filesource
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	"github.com/weirnet/weir/pkg/policy/testfile"
@@ -18,7 +17,7 @@ func CheckTests(paths []string) ([]Problem, error) {
 			return nil, fmt.Errorf("reading tests: %w", err)
 		}
 		for _, name := range names {
-			text, err := os.ReadFile(name)
+			text, err := ReadFile(name)
 			if err != nil {
 				return nil, fmt.Errorf("reading tests: %w", err)
 			}
