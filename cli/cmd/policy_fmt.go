@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/policy/format"
 )
 
@@ -43,7 +45,7 @@ func (a *app) runFmt(in io.Reader, paths []string, write, check bool) error {
 		if name == "-" {
 			text, err = io.ReadAll(in)
 		} else {
-			text, err = os.ReadFile(name)
+			text, err = filesource.ReadFile(name)
 		}
 		if err != nil {
 			return err
@@ -108,7 +110,7 @@ func fmtFiles(paths []string) ([]string, error) {
 }
 
 // replaceFile writes a file beside the old one and renames it, so that nobody
-// ever reads half of it. A link stays a link.
+// ever reads half of it. A link stays a link, the owner the owner.
 func replaceFile(name string, text []byte) (err error) {
 	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -129,9 +131,22 @@ func replaceFile(name string, text []byte) (err error) {
 		}
 	}()
 	_, err = tmp.Write(text)
-	err = errors.Join(err, tmp.Chmod(info.Mode().Perm()), tmp.Sync(), tmp.Close())
+	err = errors.Join(err, keepOwner(tmp, info), tmp.Chmod(info.Mode().Perm()), tmp.Sync(), tmp.Close())
 	if err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), target)
+}
+
+// keepOwner gives a new file the owner and group of the one that it replaces.
+func keepOwner(f *os.File, old os.FileInfo) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	is, was := info.Sys().(*syscall.Stat_t), old.Sys().(*syscall.Stat_t)
+	if is.Uid == was.Uid && is.Gid == was.Gid {
+		return nil
+	}
+	return f.Chown(int(was.Uid), int(was.Gid))
 }
