@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/cli/trial"
-	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/policy/casefile"
 	"github.com/weirnet/weir/pkg/policy/testfile"
 )
@@ -235,7 +234,8 @@ func (a *app) writeReport(name string, write func(io.Writer) error) error {
 	if err := write(&b); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(name, b.Bytes(), 0o644); err != nil {
+	// Written in place: the name may be a link, a pipe or a device.
+	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
