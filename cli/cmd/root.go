@@ -96,6 +96,7 @@ func (a *app) root() *cobra.Command {
 		Args:          noCommand,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			letSignalsEnd(c)
 			if a.format != "table" && a.format != "json" {
 				return usageError{fmt.Sprintf("--output %q is not known; give table or json", a.format)}
 			}
