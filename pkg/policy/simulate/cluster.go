@@ -107,13 +107,13 @@ func (c *Cluster) locate(a netip.Addr, e End) End {
 // longest returns the longest of the prefixes that holds the address; podsOnly
 // looks only at those of blocks that match pods.
 func (c *Cluster) longest(a netip.Addr, podsOnly bool) netip.Prefix {
-	best := netip.Prefix{}
-	for p, pods := range c.Prefixes {
-		if (pods || !podsOnly) && p.Contains(a) && (!best.IsValid() || p.Bits() > best.Bits()) {
-			best = p
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, err := a.Prefix(bits)
+		if pods, named := c.Prefixes[p]; err == nil && named && (pods || !podsOnly) {
+			return p
 		}
 	}
-	return best
+	return netip.Prefix{}
 }
 
 // Names returns the pods, then the hosts, in the order of the world.
