@@ -3,9 +3,34 @@ package policy_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"github.com/weirnet/weir/pkg/identity"
+	"github.com/weirnet/weir/pkg/policy"
 	"github.com/weirnet/weir/pkg/policy/types"
 	"pgregory.net/rapid"
 )
+
+// What denies goes in first, also where what allows is of a stronger tier; where it
+// has no room, nothing goes in.
+func TestB41_WhatDeniesGoesInFirst(t *testing.T) {
+	ms := policy.MapState{{}: {Verdict: types.Allow, Precedence: types.DefaultPrecedence}}
+	for i := range identity.NumericIdentity(20) {
+		ms[types.Key{Identity: 1000 + i}] = types.Entry{Verdict: types.Allow, Precedence: types.MakePrecedence(types.TierAdmin, 1, types.ClassOrdered)}
+	}
+	deny := types.Entry{Verdict: types.Deny, Precedence: types.MakePrecedence(types.TierNormal, 0, types.ClassDeny)}
+	for i := range identity.NumericIdentity(5) {
+		ms[types.Key{Identity: 2000 + i}] = deny
+	}
+	fits, left := ms.Fit(10)
+	require.Len(t, fits, 10)
+	require.Equal(t, len(ms)-10, left)
+	for i := range identity.NumericIdentity(5) {
+		require.Equal(t, deny, fits[types.Key{Identity: 2000 + i}])
+	}
+	require.Contains(t, fits, types.Key{}, "the default")
+	fits, _ = ms.Fit(5)
+	require.Nil(t, fits)
+}
 
 func TestAMapStateThatIsCutToFitNeverAllowsMore(t *testing.T) {
 	cut, whole := 0, 0
