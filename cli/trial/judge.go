@@ -45,19 +45,9 @@ func (j *Judge) Take(ctx context.Context, sim *simulate.Cluster) error {
 	j.sim = sim
 	j.node.NextVersion()
 	addrs := map[netip.Addr]lxcmap.Info{}
-	prefixes := map[netip.Prefix]ipcachemap.Entry{}
-	for p := range sim.Prefixes {
-		id := uint32(sim.OutsideIdentity(p))
-		prefixes[p] = ipcachemap.Entry{Identity: id, PrefixIdentity: id}
-	}
 	taken := map[*seat]bool{}
 	for _, name := range sim.Names() {
 		ends, _ := sim.Ends(name)
-		for _, e := range ends {
-			if !e.Labels.HasWorld() {
-				prefixes[netip.PrefixFrom(e.Addr, e.Addr.BitLen())] = ipcachemap.Entry{Identity: uint32(e.Identity), PrefixIdentity: uint32(e.Prefix)}
-			}
-		}
 		if len(ends) == 0 || !ends[0].Pod {
 			continue
 		}
@@ -72,7 +62,7 @@ func (j *Judge) Take(ctx context.Context, sim *simulate.Cluster) error {
 			addrs[e.Addr] = pkgendpoint.KernelInfo(layout, e.Prefix)
 		}
 	}
-	if err := j.node.Places(addrs, prefixes); err != nil {
+	if err := j.node.Places(addrs, Prefixes(sim)); err != nil {
 		return err
 	}
 	for _, s := range j.seats {
@@ -85,6 +75,25 @@ func (j *Judge) Take(ctx context.Context, sim *simulate.Cluster) error {
 		s.policy = Policy{}
 	}
 	return j.forget()
+}
+
+// Prefixes is what an agent writes to weir_ipcache of a cluster: what the policies
+// name, and the addresses of pods and nodes.
+func Prefixes(sim *simulate.Cluster) map[netip.Prefix]ipcachemap.Entry {
+	out := map[netip.Prefix]ipcachemap.Entry{}
+	for p := range sim.Prefixes {
+		id := uint32(sim.OutsideIdentity(p))
+		out[p] = ipcachemap.Entry{Identity: id, PrefixIdentity: id}
+	}
+	for _, name := range sim.Names() {
+		ends, _ := sim.Ends(name)
+		for _, e := range ends {
+			if !e.Labels.HasWorld() {
+				out[netip.PrefixFrom(e.Addr, e.Addr.BitLen())] = ipcachemap.Entry{Identity: uint32(e.Identity), PrefixIdentity: uint32(e.Prefix)}
+			}
+		}
+	}
+	return out
 }
 
 func (j *Judge) forget() error {

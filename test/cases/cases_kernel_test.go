@@ -12,7 +12,6 @@ import (
 	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
 	"github.com/weirnet/weir/pkg/identity"
-	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/maps/ipcachemap"
 	"github.com/weirnet/weir/pkg/maps/lxcmap"
 	"github.com/weirnet/weir/pkg/monitor"
@@ -119,11 +118,7 @@ func writeStep(w *casefile.World, step casefile.Step, numbers *simulate.Numbers)
 	if err != nil {
 		return nil, err
 	}
-	s := &scene{sim: sim, prefixes: map[netip.Prefix]ipcachemap.Entry{}}
-	for p := range sim.Prefixes {
-		id := uint32(numbers.Of(labels.NewLabelArray(labels.CIDRLabel(p), labels.WorldLabel(p.Addr()))))
-		s.prefixes[p] = ipcachemap.Entry{Identity: id, PrefixIdentity: id}
-	}
+	s := &scene{sim: sim, prefixes: trial.Prefixes(sim)}
 	byName := map[string]simulate.End{}
 	for _, name := range sim.Names() {
 		ends, _ := sim.Ends(name)
@@ -201,9 +196,6 @@ func (k *kernel) apply(s *scene) error {
 	k.NextVersion()
 	addrs := map[netip.Addr]lxcmap.Info{}
 	for _, e := range s.ends {
-		if e.Pod || e.Identity == identity.ReservedHost || e.Identity == identity.ReservedRemoteNode || e.Identity == identity.ReservedKubeAPIServer {
-			s.prefixes[netip.PrefixFrom(e.Addr, e.Addr.BitLen())] = ipcachemap.Entry{Identity: uint32(e.Identity), PrefixIdentity: uint32(e.Prefix)}
-		}
 		if !e.Pod {
 			continue
 		}
