@@ -209,7 +209,7 @@ func TestANewRevisionJudgesLiveFlowsAgain(t *testing.T) {
 				n.apply(judged.e, 5, 12)
 				expect(t, n.from(at.from, at.frame), actRedirect, told{eventVerdict, judged.direction, 0, judged.e.id, judged.allow})
 				expect(t, n.from(at.from, at.frame), actRedirect)
-				// Denied: dropped at once, told as the flow's initiator sees it, and forgotten.
+				// Denied: dropped at once, told as the flow's initiator sees it, from either end.
 				n.apply(judged.e, slotDeny, 13)
 				r := n.from(at.from, at.frame)
 				expect(t, r, actShot, told{eventDrop, judged.direction, drop.Policy, judged.e.id, judged.deny})
@@ -218,9 +218,17 @@ func TestANewRevisionJudgesLiveFlowsAgain(t *testing.T) {
 						t.Errorf("%s: drop event %+v is not in the initiator's orientation", name, e)
 					}
 				}
-				if flows := n.flows(f); len(flows) != 0 {
-					t.Errorf("%s: flows %+v are left", name, flows)
+				// What is on its way back does not open the flow from the other end.
+				for _, next := range []result{n.from(b, back), n.from(a, there), n.from(b, back)} {
+					expect(t, next, actShot, told{eventDrop, judged.direction, drop.Policy, judged.e.id, judged.deny})
 				}
+				if flows := n.flows(f); len(flows) != 1 || flows[0].EgressRevision+flows[0].IngressRevision != 0 || flows[0].Packets != 5 {
+					t.Errorf("%s: flows %+v, want one without a revision", name, flows)
+				}
+				// Allowed again, it goes on.
+				n.apply(judged.e, 5, 14)
+				expect(t, n.from(at.from, at.frame), actRedirect)
+				expect(t, n.from(b, back), actRedirect)
 			}
 		}
 		// Both ends moved on: a denied first direction ends it, the other is not asked.
@@ -250,7 +258,7 @@ func TestRepliesFromOutsideFollowTheEgressPolicy(t *testing.T) {
 		expect(t, n.to(a, back), actOK)
 		n.apply(a, slotDeny, 3)
 		expect(t, n.to(a, back), actShot, told{eventDrop, egress, drop.Policy, a.id, 202})
-		expect(t, n.to(a, back), actShot, told{eventDrop, ingress, drop.Policy, a.id, 201})
+		expect(t, n.to(a, back), actShot, told{eventDrop, egress, drop.Policy, a.id, 202})
 	})
 }
 

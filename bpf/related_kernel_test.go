@@ -68,6 +68,13 @@ func TestErrorsOfLiveFlowsPassForgedOnesDoNot(t *testing.T) {
 				t.Errorf("%s: verdict %d, %s", name, r.act, r.dropped())
 			}
 		}
+		// A flow that is denied by now has none.
+		n.apply(a, slotDeny, 2)
+		n.from(a, udp.frame(t))
+		if r := n.to(a, quoting(t, report, types[0], 0, udp)); r.dropped() != drop.ICMPUnrelated {
+			t.Errorf("of a denied flow: verdict %d, %s", r.act, r.dropped())
+		}
+		n.apply(a, 3, 1)
 	})
 	for _, typ := range []uint8{4, 5, 9, 10} {
 		quote := between(a, a.v4, outside(v4)).tcp(40000, 80, "S")

@@ -107,12 +107,13 @@ static __always_inline long store_flow(const union ct_key *key, const __u8 famil
 	return bpf_map_update_elem(&weir_ct6, &key->v6, e, BPF_ANY);
 }
 
-static __always_inline void forget_flow(const union ct_key *key, const __u8 family)
+/* Whether the flow's last judgement was a denial: it has no revision at all. The
+ * entry stays, because a packet that is on its way back would open the flow anew,
+ * with the other end as its initiator. A local end's revision is never 0, so
+ * that every packet of the flow is judged again. */
+static __always_inline bool is_denied(const struct ct_entry *e)
 {
-	if (family == FAMILY_V4)
-		bpf_map_delete_elem(&weir_ct4, &key->v4);
-	else
-		bpf_map_delete_elem(&weir_ct6, &key->v6);
+	return !(e->egress_revision | e->ingress_revision);
 }
 
 /* Whether the packet belongs to the entry's flow. Two packets never ride what
@@ -278,7 +279,10 @@ static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, 
 	j->ingress_rule = e.ingress_rule;
 	err = judge(skb, p, j);
 	if (err) {
-		forget_flow(key, family);
+		if (!is_denied(&e)) {
+			e.egress_revision = e.ingress_revision = 0;
+			store_flow(key, family, &e); /* without room the old revisions stay, which are as stale */
+		}
 		return err;
 	}
 	e.egress_revision = egress;
