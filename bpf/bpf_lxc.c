@@ -211,8 +211,6 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct packet *p, cons
 		config->first_packet = bpf_ktime_get_boot_ns();
 
 	to = lookup_endpoint(p->daddr, family);
-	if (to && (to->flags & ENDPOINT_NODE))
-		to = NULL;
 	if (to && !read_side(&dst, to->id))
 		return -DROP_NO_CONFIG;
 	err = admit(skb, p, family, &src, &dst);
@@ -284,7 +282,7 @@ static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const 
 		return -DROP_NO_CONFIG;
 	/* A pod of this node whose packet came through the node's stack. */
 	from = lookup_endpoint(p->saddr, family);
-	if (from && !(from->flags & ENDPOINT_NODE) && !read_side(&src, from->id))
+	if (from && !read_side(&src, from->id))
 		return -DROP_NO_CONFIG;
 	return admit(skb, p, family, &src, &dst);
 }

@@ -126,8 +126,9 @@ func TestTTL(t *testing.T) {
 func TestTrafficOfTheNodeAndTheOutside(t *testing.T) {
 	testutils.Kernel(t, testutils.Tool("clang-19"))
 	n, a, b := openPair(t)
-	host := &endpoint{identity: 1, v4: mustAddr("10.0.0.254"), v6: mustAddr("fd00::ffff")}
-	n.expose(host, 1)
+	host := &endpoint{v4: mustAddr("10.0.0.254"), v6: mustAddr("fd00::ffff")}
+	n.know("10.0.0.254/32", 1, 0)
+	n.know("fd00::ffff/128", 1, 0)
 	n.know("198.51.100.0/24", 16777217, 16777217)
 	n.know("2001:db8:aaaa::/48", 16777218, 16777218)
 	both(t, func(t *testing.T, f family) {

@@ -38,7 +38,8 @@ func nodeAddr(f family) netip.Addr {
 // addresses on lo. No neighbour entry, no forwarding, no link-local address on the host side.
 func livePair(t *testing.T) (n *node, pods map[*endpoint]*testutils.Netns, a, b *endpoint) {
 	n, a, b = openPair(t)
-	n.expose(&endpoint{identity: 1, v4: nodeAddr4, v6: nodeAddr6}, 1)
+	n.know(nodeAddr4.String()+"/32", 1, 0)
+	n.know(nodeAddr6.String()+"/128", 1, 0)
 	lo, err := netlink.LinkByName("lo")
 	check(t, err)
 	check(t, netlink.AddrAdd(lo, address(nodeAddr4)))
@@ -48,7 +49,7 @@ func livePair(t *testing.T) (n *node, pods map[*endpoint]*testutils.Netns, a, b 
 		pods[e] = testutils.NewNetns(t)
 		host := plug(t, name, e, pods[e])
 		e.ifindex = uint32(host.Attrs().Index)
-		n.expose(e, 0)
+		n.expose(e)
 	}
 	return n, pods, a, b
 }

@@ -188,22 +188,23 @@ func (n *node) add(id, identity, prefix uint32, a4, a6 string) *endpoint {
 		mac: [6]byte{2, 0, 0, 0, 1, byte(id)}, nodeMAC: [6]byte{2, 0, 0, 0, 2, byte(id)},
 	}
 	n.entries(e)
-	n.expose(e, 0)
+	n.expose(e)
 	return e
 }
 
 // expose writes weir_lxc for both addresses.
-func (n *node) expose(e *endpoint, flags uint16) {
+func (n *node) expose(e *endpoint) {
 	n.t.Helper()
 	for _, a := range []netip.Addr{e.v4, e.v6} {
 		n.put("weir_lxc", lxcKey(a), struct {
 			IfIndex, Identity, Prefix uint32
-			ID, Flags                 uint16
+			ID                        uint16
+			_                         [2]byte
 			MAC                       [6]byte
 			_                         [2]byte
 			NodeMAC                   [6]byte
 			_                         [2]byte
-		}{IfIndex: e.ifindex, Identity: e.identity, Prefix: e.prefix, ID: uint16(e.id), Flags: flags, MAC: e.mac, NodeMAC: e.nodeMAC})
+		}{IfIndex: e.ifindex, Identity: e.identity, Prefix: e.prefix, ID: uint16(e.id), MAC: e.mac, NodeMAC: e.nodeMAC})
 	}
 }
 
@@ -217,7 +218,7 @@ func lxcKey(a netip.Addr) [20]byte {
 	return k
 }
 
-// know writes the identities of an outside prefix.
+// know writes the identities of a prefix, or of a node's address.
 func (n *node) know(prefix string, identity, prefixIdentity uint32) {
 	n.t.Helper()
 	p := netip.MustParsePrefix(prefix)

@@ -60,7 +60,7 @@ func TestTheStrongestOfThreePlanesDecides(t *testing.T) {
 	n, a, b := pair(t)
 	const prefixIdentity = 16777300
 	b.prefix = prefixIdentity
-	n.expose(b, 0)
+	n.expose(b)
 	n.fill(1, defaults(false, 101)...)
 	n.apply(b, 1, 1)
 	who, where, anybody := uint32(2002), uint32(prefixIdentity), uint32(0)
@@ -116,7 +116,7 @@ func TestTheSourcesPrefixIdentityIsKnownAtTheDestination(t *testing.T) {
 	testutils.Kernel(t, testutils.Tool("clang-19"))
 	n, a, b := openPair(t)
 	a.prefix = 16777400
-	n.expose(a, 0)
+	n.expose(a)
 	n.fill(5, append(defaults(true, 501), line{identity: 16777400, direction: ingress, proto: 6, port: 80, bits: 16, order: orderAllow, rule: 505})...)
 	n.apply(b, 5, 2)
 	both(t, func(t *testing.T, f family) {

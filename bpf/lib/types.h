@@ -27,13 +27,12 @@ struct endpoint_info {
 	__u32 identity;        /* who */
 	__u32 prefix_identity; /* where; 0 if no prefix selector covers the address */
 	__u16 id;              /* endpoint id, index into weir_epconfig */
-	__u16 flags;
+	__u8 pad0[2];
 	__u8 mac[6];           /* inside the pod */
 	__u8 pad1[2];
 	__u8 node_mac[6];      /* host side */
 	__u8 pad2[2];
 };
-#define ENDPOINT_NODE (1u << 0) /* an address of the node: not delivered here, id and ifindex mean nothing */
 
 /* weir_epconfig: ARRAY, BPF_F_MMAPABLE, by endpoint id. */
 struct endpoint_config {

@@ -15,7 +15,7 @@
 // # Neighbours
 //
 // Reads pkg/policy and its oracle; test/dataplane holds the maps and programs;
-// identity numbers come from test/cases.
+// identity numbers come from pkg/policy/simulate.
 //
 // # Rules
 //

@@ -76,13 +76,10 @@ func (n *node) apply(w *world, changed func(*pod) bool) error {
 		prefixes[p] = ipcachemap.Entry{Identity: id, PrefixIdentity: id}
 	}
 	for _, e := range w.ends {
-		switch {
-		case e.local():
+		if e.local() {
 			layout := e.pod.at.Layout
 			layout.Identity = e.id
 			addrs[e.addr] = pkgendpoint.KernelInfo(layout, e.where)
-		case e.node != nil && e.node.Local && w.inLXC:
-			addrs[e.addr] = lxcmap.Info{Identity: uint32(e.id), PrefixIdentity: uint32(e.where), Flags: lxcmap.FlagNode}
 		}
 		if e.pod != nil || e.node != nil {
 			prefixes[netip.PrefixFrom(e.addr, e.addr.BitLen())] = ipcachemap.Entry{Identity: uint32(e.id), PrefixIdentity: uint32(e.where)}

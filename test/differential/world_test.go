@@ -59,7 +59,6 @@ type world struct {
 	ends     []*end
 	versions [2]version // before and after a change
 	ports    []uint16   // worth asking about
-	inLXC    bool       // the node's own addresses are in weir_lxc, not in the ipcache
 
 	numbers  *simulate.Numbers
 	index    *policy.Index
@@ -127,7 +126,6 @@ func newWorld(seed, number uint64, numbers *simulate.Numbers, here []*endpoint) 
 		{Name: "this node", Local: true, Addrs: both(w.podAddr4, w.podAddr6)},
 		{Name: "another node", Addrs: both(w.podAddr4, w.podAddr6)},
 	}
-	w.inLXC = w.chance(50)
 	w.addEnds()
 	for range w.between(2, 4) {
 		for _, a := range both(w.outsideAddr4, w.outsideAddr6) {

@@ -9,8 +9,8 @@
 //
 // # Neighbours
 //
-// Written by pkg/endpoint and, for the nodes' own addresses and changed prefix
-// identities, through pkg/ipcache's observer; read by the programs in bpf/.
+// Written by pkg/endpoint/regenerator, also when pkg/ipcache tells of another
+// prefix identity; read by the programs in bpf/.
 //
 // # Rules
 //

@@ -14,24 +14,19 @@ import (
 const (
 	// Name is the map's name and the last part of its pin path.
 	Name = "weir_lxc"
-	// MaxEntries is the room of the map: two addresses an endpoint and the node's own.
+	// MaxEntries is the room of the map: two addresses an endpoint, and to spare.
 	MaxEntries = 65536
 	noPrealloc = 1 // BPF_F_NO_PREALLOC
 
 	familyV4, familyV6 = 1, 2 // FAMILY_* of bpf/lib/types.h
 )
 
-// FlagNode marks an address of the node itself: it is not delivered to an
-// endpoint, and ID and IfIndex mean nothing (ENDPOINT_NODE).
-const FlagNode uint16 = 1 << 0
-
 // Info is what the programs need to deliver to an endpoint and to judge it.
 type Info struct {
-	IfIndex        uint32 // host side of the veth
-	Identity       uint32 // who
-	PrefixIdentity uint32 // where; 0 if no prefix selector covers the address
-	ID             uint16 // endpoint id, index into the configuration array
-	Flags          uint16
+	IfIndex        uint32    // host side of the veth
+	Identity       uint32    // who
+	PrefixIdentity uint32    // where; 0 if no prefix selector covers the address
+	ID             uint16    // endpoint id, index into the configuration array
 	MAC            types.MAC // inside the pod
 	NodeMAC        types.MAC // host side
 }
@@ -46,7 +41,8 @@ type key struct {
 // info is struct endpoint_info.
 type info struct {
 	IfIndex, Identity, PrefixIdentity uint32
-	ID, Flags                         uint16
+	ID                                uint16
+	Pad0                              [2]byte
 	MAC                               types.MAC
 	Pad1                              [2]byte
 	NodeMAC                           types.MAC
@@ -95,7 +91,7 @@ func (l *Map) Put(addr netip.Addr, i Info) error {
 	}
 	v := info{
 		IfIndex: i.IfIndex, Identity: i.Identity, PrefixIdentity: i.PrefixIdentity,
-		ID: i.ID, Flags: i.Flags, MAC: i.MAC, NodeMAC: i.NodeMAC,
+		ID: i.ID, MAC: i.MAC, NodeMAC: i.NodeMAC,
 	}
 	err = l.lock.Do(func() error { return l.m.Put(&k, &v) })
 	if err != nil {
@@ -175,6 +171,6 @@ func (k key) addr() netip.Addr {
 func (v info) decode() Info {
 	return Info{
 		IfIndex: v.IfIndex, Identity: v.Identity, PrefixIdentity: v.PrefixIdentity,
-		ID: v.ID, Flags: v.Flags, MAC: v.MAC, NodeMAC: v.NodeMAC,
+		ID: v.ID, MAC: v.MAC, NodeMAC: v.NodeMAC,
 	}
 }

@@ -30,7 +30,7 @@ func TestAnEndpointIsFoundByBothAddresses(t *testing.T) {
 	defer os.Remove(root.Map(Name))
 	v4, v6 := netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7")
 	want := Info{
-		IfIndex: 12, Identity: 1000, PrefixIdentity: 1 << 24, ID: 77, Flags: FlagNode,
+		IfIndex: 12, Identity: 1000, PrefixIdentity: 1 << 24, ID: 77,
 		MAC: types.MAC{2, 0, 0, 0, 0, 1}, NodeMAC: types.MAC{2, 0, 0, 0, 0, 2},
 	}
 	for _, a := range []netip.Addr{v4, v6} {
