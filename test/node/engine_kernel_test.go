@@ -242,17 +242,6 @@ func TestB18_LabelsOfARunningPodCount(t *testing.T) {
 // on this node nor on another one.
 func TestB19_AnEndedPodOwnsNoAddress(t *testing.T) {
 	env := testutils.Kernel(t)
-	ended := func(text, node string, addrs []netip.Addr) string {
-		var ips []string
-		for _, a := range addrs {
-			ips = append(ips, fmt.Sprintf("{ip: '%s'}", a))
-		}
-		return strings.Replace(strings.TrimSuffix(text, "---\n"), "spec:\n", "spec:\n  nodeName: "+node+"\n", 1) +
-			fmt.Sprintf("status: {phase: Succeeded, podIP: '%s', podIPs: [%s]}\n---\n", addrs[0], strings.Join(ips, ", "))
-	}
-	running := func(text, node string, addrs []netip.Addr) string {
-		return strings.Replace(ended(text, node, addrs), "Succeeded", "Running", 1)
-	}
 	remote := outHost("remote", 50)
 	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: []lab.Host{remote}, Files: map[string]string{
 		"pods.yaml": box.PodYAML("x", "web", "", "") + box.PodYAML("x", "open", "", ""), "a.yaml": box.PodYAML("x", "a", "role=old", ""), "b.yaml": box.PodYAML("x", "b", "role=new", ""),
@@ -268,7 +257,7 @@ func TestB19_AnEndedPodOwnsNoAddress(t *testing.T) {
 	if err := b.DelPod(t.Context(), old.Key()); err != nil {
 		t.Fatal(err)
 	}
-	b.Write("a.yaml", ended(box.PodYAML("x", "a", "role=old", ""), "box", old.Addresses))
+	b.Write("a.yaml", endedPod(box.PodYAML("x", "a", "role=old", ""), "box", old.Addresses))
 	next := b.Add(lab.Pod{Namespace: "x", Name: "b", UID: "2", IPs: old.Addresses, Ports: []lab.Port{http80}})
 	if fmt.Sprint(next.Addresses) != fmt.Sprint(old.Addresses) {
 		t.Fatalf("the new pod has %v, the old one had %v", next.Addresses, old.Addresses)
@@ -276,7 +265,7 @@ func TestB19_AnEndedPodOwnsNoAddress(t *testing.T) {
 	n := podEnd(next)
 	cells := []cell{denied(n, web, http80, "I"), allowed(n, open, http80), {from: web, to: n, port: http80, want: ".", by: gen.RuleNotIsolated}}
 	verdicts(t, b, "its address has another pod", cells...)
-	b.Write("a.yaml", ended(box.PodYAML("x", "a", "role=old,seen=yes", ""), "box", old.Addresses))
+	b.Write("a.yaml", endedPod(box.PodYAML("x", "a", "role=old,seen=yes", ""), "box", old.Addresses))
 	revisit(t, b)
 	verdicts(t, b, "its object changes", cells...)
 	if err := b.StopAgent(); err != nil {
@@ -287,18 +276,18 @@ func TestB19_AnEndedPodOwnsNoAddress(t *testing.T) {
 	verdicts(t, b, "after a restart", cells...)
 
 	far := hostEnds(b)["remote"]
-	b.Write("far.yaml", running(box.PodYAML("x", "far-b", "role=new", ""), "elsewhere", far.Addrs))
+	b.Write("far.yaml", runningPod(box.PodYAML("x", "far-b", "role=new", ""), "elsewhere", far.Addrs))
 	soon(t, "a pod on another node is known", func() bool { return passes(b, far, open, http80) })
 	cells = []cell{denied(far, web, http80, "I"), allowed(far, open, http80)}
 	for _, name := range []string{"far-a", "far-c"} {
-		b.Write("gone.yaml", ended(box.PodYAML("x", name, "role=old", ""), "elsewhere", far.Addrs))
+		b.Write("gone.yaml", endedPod(box.PodYAML("x", name, "role=old", ""), "elsewhere", far.Addrs))
 		revisit(t, b)
 		verdicts(t, b, "on another node, of which "+name+" has ended", cells...)
 	}
-	b.Write("gone.yaml", running(box.PodYAML("x", "far-c", "role=old", ""), "elsewhere", far.Addrs)) // that it could have been seen
+	b.Write("gone.yaml", runningPod(box.PodYAML("x", "far-c", "role=old", ""), "elsewhere", far.Addrs)) // that it could have been seen
 	soon(t, "the address changes its owner", func() bool { return passes(b, far, web, http80) })
 	verdicts(t, b, "the other one runs", allowed(far, web, http80), denied(far, open, http80, "I"))
-	b.Write("gone.yaml", ended(box.PodYAML("x", "far-c", "role=old", ""), "elsewhere", far.Addrs))
+	b.Write("gone.yaml", endedPod(box.PodYAML("x", "far-c", "role=old", ""), "elsewhere", far.Addrs))
 	soon(t, "the address goes back", func() bool { return passes(b, far, open, http80) })
 	verdicts(t, b, "the other one has ended", cells...)
 }
@@ -335,14 +324,18 @@ func TestB41_AFullPolicyMapStillDeniesAndShrinksAgain(t *testing.T) {
 			return e.State == gen.EndpointReady && e.Policy.Degraded == degraded && (s.Endpoints.Degraded == 1) == degraded && (c.State == gen.StateFailing) == degraded
 		})
 	}
-	identities := func() (n int) {
+	identities := func() map[uint32]bool {
 		list, err := b.Agent.Identities(t.Context(), []string{"k8s:io.kubernetes.pod.namespace=crowd"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(list)
+		known := map[uint32]bool{}
+		for _, id := range list {
+			known[id.ID] = true
+		}
+		return known
 	}
-	if n := identities(); n != crowd {
+	if n := len(identities()); n != crowd {
 		t.Fatalf("%d identities, want %d", n, crowd)
 	}
 
@@ -370,15 +363,31 @@ func TestB41_AFullPolicyMapStillDeniesAndShrinksAgain(t *testing.T) {
 	refused := []cell{{from: one, to: web, port: http80, want: "I", by: gen.RulePolicy}, denied(two, web, http81, "I")}
 	verdicts(t, b, "full", refused...)
 
-	for name := range files {
-		if strings.HasPrefix(name, "crowd-") {
+	gone := func(left int, names ...string) {
+		t.Helper()
+		for _, name := range names {
 			b.Remove(name)
 		}
+		b.Eventually(fmt.Sprintf("%d identities are left", left), func() bool { return len(identities()) == left })
 	}
-	b.Eventually("the others are gone", func() bool { return identities() == kept })
+	gone(crowd-1000, "crowd-1.yaml", "crowd-2.yaml", "crowd-3.yaml", "crowd-4.yaml")
+	settled("the map is still full", true)
+	b.Eventually("the map has lines of those that are left only", func() bool {
+		known, lines := identities(), dumped(t, b, pod)
+		for k := range lines {
+			if k.Identity >= 256 && !known[k.Identity] {
+				return false
+			}
+		}
+		return len(lines) == room
+	})
+	gone(kept, "crowd-5.yaml", "crowd-6.yaml", "crowd-7.yaml", "crowd-8.yaml", "crowd-9.yaml", "crowd-10.yaml", "crowd-11.yaml", "crowd-12.yaml")
 	settled("there is room again", false)
 	if n := len(dumped(t, b, pod)); n < kept || n > kept+8 {
 		t.Errorf("%d lines are left for %d identities", n, kept)
 	}
 	verdicts(t, b, "room again", append(refused, allowed(two, web, http80))...)
+	gone(0, "kept.yaml")
+	b.Eventually("the map has no line of any of them", func() bool { return len(dumped(t, b, pod)) <= 8 })
+	settled("nobody is left", false)
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +17,10 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/cli/probe"
 	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/testutils"
+	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
 )
 
@@ -186,6 +190,87 @@ func TestB06_NumbersAndNamesInOneListOfPorts(t *testing.T) {
 	}
 }
 
+// A service's address is translated before its packets are judged. Rules are about
+// the pod behind it and that pod's port; a rule about the service's address opens
+// nothing.
+func TestB08_ThePodBehindAServiceIsJudged(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "p1", "", "") + box.PodYAML("x", "dns", "app=dns", ""),
+	}})
+	p1, dns := addPod(b, "x", "p1"), addPod(b, "x", "dns", udp53, http80)
+	vips := []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:96::10")}
+	translate(t, p1.Netns, fmt.Sprintf(`table inet services {
+		chain output {
+			type nat hook output priority -100
+			ip daddr %[1]s udp dport 53 dnat ip to %[3]s:53
+			ip daddr %[1]s tcp dport 8080 dnat ip to %[3]s:80
+			ip6 daddr %[2]s udp dport 53 dnat ip6 to [%[4]s]:53
+			ip6 daddr %[2]s tcp dport 8080 dnat ip6 to [%[4]s]:80
+		}
+	}`, vips[0], vips[1], dns.Addrs[0], dns.Addrs[1]))
+	np := func(rule string) string {
+		return policyYAML("x", "p", "p1", "policyTypes: [Egress], egress: ["+rule+"]")
+	}
+	cnp := func(rule string) string { return ciliumYAML("p", "p1", "egress: ["+rule+"]") }
+	for what, c := range map[string]struct {
+		policies []string
+		udp, tcp bool // what passes of UDP/53 and TCP/8080 to the service
+	}{
+		"no policy":                        {nil, true, true},
+		"the pod's label":                  {[]string{np("{to: [{podSelector: {matchLabels: {app: dns}}}], ports: [{protocol: UDP, port: 53}]}")}, true, false},
+		"the pod's label, cilium.io":       {[]string{cnp("{toEndpoints: [{matchLabels: {app: dns}}], toPorts: [{ports: [{port: '53', protocol: UDP}]}]}")}, true, false},
+		"the service's port":               {[]string{np("{ports: [{port: 8080}]}")}, false, false},
+		"the service's port, cilium.io":    {[]string{cnp("{toEndpoints: [{matchLabels: {app: dns}}], toPorts: [{ports: [{port: '8080', protocol: TCP}]}]}")}, false, false},
+		"the pod's port":                   {[]string{np("{ports: [{port: 80}]}")}, false, true},
+		"the service's address":            {[]string{np("{to: " + blocks(vips) + "}")}, false, false},
+		"the service's address, cilium.io": {[]string{cnp("{toCIDR: " + single(vips) + "}")}, false, false},
+	} {
+		apply(b, c.policies...)
+		var results []lab.Result
+		for i, src := range p1.Addrs {
+			for _, port := range []lab.Port{udp53, tcpPort(8080)} {
+				results = append(results, lab.Result{From: p1, Flow: lab.Flow{Proto: port.Proto, Src: netip.AddrPortFrom(src, 0), Dst: netip.AddrPortFrom(vips[i], port.Port)}})
+			}
+		}
+		stop := follow(t, b)
+		if err := lab.SendProbes(t.Context(), results, lab.ProbeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		events := stop()
+		for i, r := range results {
+			want, behind := c.udp, netip.AddrPortFrom(dns.Addrs[i/2], 53)
+			if r.Flow.Proto == types.ProtoTCP {
+				want, behind = c.tcp, netip.AddrPortFrom(dns.Addrs[i/2], 80)
+			}
+			denied := slices.ContainsFunc(events, func(e gen.Event) bool {
+				f, ok := probe.FlowOf(e)
+				return ok && f.Proto == r.Flow.Proto && f.Dst == behind && e.Verdict == gen.VerdictDeny && e.Rule.Kind == gen.RuleDefaultDeny
+			})
+			if (r.Err == nil) != want || denied == want {
+				t.Errorf("%s: %s to %s, which is %s: %v; denied: %t", what, r.Flow.Proto, r.Flow.Dst, behind, r.Err, denied)
+			}
+		}
+	}
+}
+
+// translate puts a set of nft rules into a namespace.
+func translate(t *testing.T, ns lab.Netns, rules string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	err := ns.Do(func() error {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("nft: %w: %s", err, out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Labels of nodes may come at any time at an agent's start: what is in force in
 // the end is the same.
 func TestG16_LabelsOfNodesMayComeAtAnyTime(t *testing.T) {
@@ -273,6 +358,9 @@ func TestG17_ARightGoesWithWhatGivesIt(t *testing.T) {
 	p2, ext := addPod(b, "y", "p2", http80), hosts["ext"]
 	b.InForce(1)
 	labelled := strings.Replace(nodeYAML(far), "}\nstatus", ", labels: {role: lb}}\nstatus", 1)
+	twin := func(name string, at lab.Source) string {
+		return runningPod(strings.Replace(box.PodYAML("x", name, "", ""), "    pod: "+name, "    pod: twin", 1), "elsewhere", at.Addrs)
+	}
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: pay, namespace: y}\nspec: {ports: [{port: 80}]}\n"
 	slice := func(name, family string, a netip.Addr) string {
 		return fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, namespace: y, labels: {kubernetes.io/service-name: pay}}\n"+
@@ -297,11 +385,17 @@ func TestG17_ARightGoesWithWhatGivesIt(t *testing.T) {
 		"Node":           {map[string]string{"policy.yaml": ciliumYAML("grant", "p1", "egress: [{toNodes: [{matchLabels: {role: lb}}]}]"), "grant.yaml": labelled}, hosts["far"]},
 		"Namespace": {map[string]string{"policy.yaml": policyYAML("x", "grant", "p1", "egress: [{to: [{namespaceSelector: {matchLabels: {team: blue}}}]}]"),
 			"grant.yaml": namespaceYAML("y", "blue")}, p2},
+		// Another one of the same labels stays, so that the policy map of nobody changes.
+		"one Pod of two": {map[string]string{"policy.yaml": policyYAML("x", "grant", "p1", "egress: [{to: [{podSelector: {matchLabels: {pod: twin}}}]}]"),
+			"twin.yaml": twin("a", ext), "grant.yaml": twin("b", hosts["far"])}, hosts["far"]},
 	} {
 		for _, name := range slices.Sorted(maps.Keys(c.files)) {
 			b.Write(name, c.files[name])
 		}
 		withdraws(t, b, what, p1, c.to, func() { b.Remove("grant.yaml") })
+		if c.files["twin.yaml"] != "" {
+			verdicts(t, b, what+": the other one stays", allowed(p1, ext, http80))
+		}
 		for name := range c.files {
 			if name != "grant.yaml" {
 				b.Remove(name)
@@ -324,13 +418,65 @@ func withdraws(t *testing.T, b *box.Box, what string, from, to lab.Source, chang
 	t.Helper()
 	soon(t, what+" gives the right", func() bool { return passes(b, from, to, http80) })
 	verdicts(t, b, what, allowed(from, to, http80))
-	conn := dial(t, from.Netns, netip.AddrPortFrom(to.Addrs[0], 80))
-	word(t, conn)
+	var conns []net.Conn
+	for _, a := range to.Addrs {
+		conn := dial(t, from.Netns, netip.AddrPortFrom(a, 80))
+		word(t, conn)
+		conns = append(conns, conn)
+	}
 	change()
+	for _, conn := range conns { // before anything else is sent or asked
+		soon(t, "the connection to "+conn.RemoteAddr().String()+" goes with "+what, func() bool { return silent(conn) == nil })
+	}
 	soon(t, "the right goes with "+what, func() bool { return stops(b, from, to, http80) })
 	verdicts(t, b, "without "+what, denied(from, to, http80, "E"))
-	if silent(conn) != nil {
-		t.Errorf("a connection that %s let through goes on", what)
+	for _, conn := range conns {
+		if silent(conn) != nil {
+			t.Errorf("the connection to %s that %s let through is back", conn.RemoteAddr(), what)
+		}
+	}
+}
+
+// A write into a policy map fails once: what is there after the retry is what
+// would be there without the failure.
+func TestB54_ARetryAfterAFailedWriteLeavesTheWholePolicy(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, AgentFlags: []string{"--policy-check=1h"}, Hosts: []lab.Host{outHost("ext", 9)}, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "web", "", "") + box.PodYAML("x", "client", "role=client", ""), "web.yaml": webOnly,
+	}})
+	server := b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: []lab.Port{http80, http81}})
+	web, client, ext := podEnd(server), addPod(b, "x", "client"), hostEnds(b)["ext"]
+	const nobody = "{from: [{podSelector: {matchLabels: {pod: none}}}]}"
+	whole := policyYAML("x", "wide", "web", "ingress: ["+nobody+", {from: "+blocks(ext.Addrs)+", ports: [{port: 80}, {port: 81}]}]")
+	b.Write("wide.yaml", whole)
+	b.InForce(2)
+	want := realized(t, b, server)
+	b.Write("wide.yaml", policyYAML("x", "wide", "web", "ingress: ["+nobody+"]"))
+	b.InForce(2)
+	slot := endpointOf(t, b, server).Policy.Slot
+	tamper(t, b, server, func(m *ebpf.Map, _ [][]byte) error { // no room for another line
+		k := make([]byte, 12)
+		binary.NativeEndian.PutUint32(k, 64)
+		for i := range m.MaxEntries() {
+			binary.BigEndian.PutUint32(k[4:], 0xff000000+i)
+			if m.Put(k, make([]byte, 24)) != nil {
+				return nil
+			}
+		}
+		return errors.New("the map has room without end")
+	})
+	b.Write("wide.yaml", whole)
+	b.InForce(2)
+	if got := realized(t, b, server); !slices.Equal(got, want) {
+		t.Errorf("after the retry the map has\n%s\nand without a failure\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	verdicts(t, b, "after the retry", allowed(ext, web, http80), allowed(ext, web, http81), allowed(client, web, http80))
+	log, err := b.Agent.EndpointLog(t.Context(), "pod-name:x/web")
+	failed := slices.ContainsFunc(log, func(l gen.LogEntry) bool {
+		return strings.Contains(l.Message, fmt.Sprintf("change policy slot %d in place", slot))
+	})
+	if err != nil || !failed {
+		t.Errorf("no write failed: %v, %+v", err, log)
 	}
 }
 

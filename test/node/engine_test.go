@@ -61,6 +61,25 @@ func clusterwide(policy string) string {
 	return strings.Replace(strings.Replace(policy, ", namespace: x}", "}", 1), "CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy", 1)
 }
 
+// runningPod and endedPod give a Pod object of box.PodYAML its node, its addresses
+// and that it runs or has run to its end.
+func runningPod(text, node string, addrs []netip.Addr) string {
+	return podInPhase(text, node, addrs, "Running")
+}
+
+func endedPod(text, node string, addrs []netip.Addr) string {
+	return podInPhase(text, node, addrs, "Succeeded")
+}
+
+func podInPhase(text, node string, addrs []netip.Addr, phase string) string {
+	var ips []string
+	for _, a := range addrs {
+		ips = append(ips, fmt.Sprintf("{ip: '%s'}", a))
+	}
+	return strings.Replace(strings.TrimSuffix(text, "---\n"), "spec:\n", "spec:\n  nodeName: "+node+"\n", 1) +
+		fmt.Sprintf("status: {phase: %s, podIP: '%s', podIPs: [%s]}\n---\n", phase, addrs[0], strings.Join(ips, ", "))
+}
+
 // single lists the addresses as prefixes of one address, in the form of a YAML flow list.
 func single(addrs []netip.Addr) string {
 	var out []string
