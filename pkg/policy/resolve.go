@@ -10,12 +10,14 @@ import (
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
-// Subject is the pod, or the pods of one identity with the same named ports,
-// that policy is resolved for.
+// Subject is the pod, or the pods of one identity with the same named ports and
+// mode, that policy is resolved for.
 type Subject struct {
 	Identity   identity.NumericIdentity
 	Labels     labels.LabelArray
 	NamedPorts types.NamedPorts // its own container ports
+	// Enforcement is its own mode, where it has one.
+	Enforcement types.Enforcement
 }
 
 // ResolvedRule is a rule of the subject with its place among the others.
@@ -72,7 +74,7 @@ type DirectionPolicy struct {
 type SelectorPolicy struct {
 	Revision uint64 // of the repository, 0 outside one
 	Subject  Subject
-	Mode     types.Mode
+	Mode     types.Mode // of the subject: its own, or the node's
 	Ingress  DirectionPolicy
 	Egress   DirectionPolicy
 }
@@ -93,10 +95,14 @@ func (sp *SelectorPolicy) Direction(d types.Direction) *DirectionPolicy {
 }
 
 // Resolve picks the rules that select the subject and ranks them. numberOf gives
-// each rule, default included, its number; it is called once per rule. In mode
-// never no rule is looked at. A pod that has no identity from its labels yet
+// each rule, default included, its number; it is called once per rule. The mode
+// is the node's; a subject that has its own is held to that. In mode never no
+// rule is looked at. A pod that has no identity from its labels yet
 // (reserved:init) is isolated in both directions whatever the policies say.
 func Resolve(s Subject, policies []*types.Policy, mode types.Mode, numberOf func(types.RuleRef) types.RuleID) *SelectorPolicy {
+	if own, has := s.Enforcement.Own(); has {
+		mode = own
+	}
 	sp := &SelectorPolicy{Subject: s, Mode: mode}
 	for _, p := range policies {
 		if !p.Subject.Matches(s.Labels) {
@@ -143,6 +149,9 @@ func (d *DirectionPolicy) finish(dir types.Direction, s Subject, mode types.Mode
 	slices.SortFunc(d.Isolating, types.Resource.Compare)
 	d.Isolating = slices.CompactFunc(d.Isolating, func(a, b types.Resource) bool { return a.Compare(b) == 0 })
 	d.Default = DefaultOf(mode, s.Labels, d.Isolating)
+	if _, own := s.Enforcement.Own(); own {
+		d.Default.Ref.Kind = d.Default.Ref.Kind.OfEndpoint()
+	}
 	d.Default.ID = numberOf(d.Default.Ref)
 	if dir == types.Ingress && d.Default.Verdict == types.Deny {
 		node := Default{Verdict: types.Allow, Ref: types.RuleRef{Kind: types.KindLocalNode}}

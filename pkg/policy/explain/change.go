@@ -226,7 +226,8 @@ func move(x *policy.Index, end *Peer, edits []edit, policies []*types.Policy) *p
 	x, _ = x.Apply(e)
 	end.Identity = id
 	if end.Policy != nil {
-		subject := policy.Subject{Identity: id, Labels: e.Added[id], NamedPorts: pod.NamedPorts}
+		subject := end.Policy.Subject
+		subject.Identity, subject.Labels = id, e.Added[id]
 		end.Policy = policy.Resolve(subject, policies, end.Policy.Mode, unnumbered)
 	}
 	return x

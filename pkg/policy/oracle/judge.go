@@ -34,7 +34,8 @@ func (v Verdict) Allowed() bool {
 	return v.Egress.Verdict == types.Allow && v.Ingress.Verdict == types.Allow
 }
 
-// Judge judges both ends of a connection. A pod's traffic to its own address
+// Judge judges both ends of a connection, each in its own mode or else in the
+// node's, mode. A pod's traffic to its own address
 // never leaves the pod, so it is not a question for Judge.
 func Judge(w *World, policies []*types.Policy, mode types.Mode, c Connection) Verdict {
 	src, dst := w.at(c.Src), w.at(c.Dst)
@@ -50,8 +51,12 @@ func judge(policies []*types.Policy, mode types.Mode, dir types.Direction, subje
 	if subject.pod == nil {
 		return Judgement{Verdict: types.Allow}
 	}
+	never, always := types.KindModeNever, types.KindModeAlways
+	if own, has := subject.pod.Enforcement.Own(); has {
+		mode, never, always = own, types.KindEndpointNever, types.KindEndpointAlways
+	}
 	if mode == types.ModeNever {
-		return allow(types.KindModeNever)
+		return allow(never)
 	}
 	var isolating []types.Resource
 	best := map[types.Tier]*types.Rule{}
@@ -93,7 +98,7 @@ func judge(policies []*types.Policy, mode types.Mode, dir types.Direction, subje
 	case isInit:
 		return Judgement{Judged: true, Ref: types.RuleRef{Kind: types.KindInit}}
 	}
-	return Judgement{Judged: true, Ref: types.RuleRef{Kind: types.KindModeAlways}}
+	return Judgement{Judged: true, Ref: types.RuleRef{Kind: always}}
 }
 
 func allow(k types.RuleKind) Judgement {

@@ -14,6 +14,8 @@ type Pod struct {
 	Labels     labels.LabelArray // identity-relevant
 	Addrs      []netip.Addr
 	NamedPorts types.NamedPorts
+	// Enforcement is its own mode, where it has one.
+	Enforcement types.Enforcement
 }
 
 // Node is a machine of the cluster. Host-network pods are part of theirs.

@@ -24,7 +24,7 @@ func subjectKey(s policy.Subject) string {
 		ports = append(ports, fmt.Sprintf("%s=%d", name, number))
 	}
 	slices.Sort(ports)
-	return fmt.Sprintf("%d %s %s", s.Identity, s.Labels.Key(), strings.Join(ports, " "))
+	return fmt.Sprintf("%d %s %s %s", s.Identity, s.Enforcement, s.Labels.Key(), strings.Join(ports, " "))
 }
 
 // get returns an answer for the revision or a newer one.

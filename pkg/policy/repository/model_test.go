@@ -25,6 +25,7 @@ var http = types.NamedPort{Name: "http", Proto: wtypes.ProtoTCP}
 // same time as something else.
 type node struct {
 	repo      *Repository
+	mode      types.Mode
 	policies  map[string][]*types.Policy
 	pods      map[netip.Addr]oracle.Pod
 	held      map[netip.Addr]policy.MapState // of endpoints
@@ -34,10 +35,12 @@ type node struct {
 	revisions []uint64
 }
 
-func newNode(t require.TestingT) *node {
-	r, err := New(Config{})
+func newNode(t require.TestingT) *node { return newNodeIn(t, types.ModeDefault) }
+
+func newNodeIn(t require.TestingT, mode types.Mode) *node {
+	r, err := New(Config{Mode: mode})
 	require.NoError(t, err)
-	n := &node{repo: r, policies: map[string][]*types.Policy{}, pods: map[netip.Addr]oracle.Pod{}, held: map[netip.Addr]policy.MapState{},
+	n := &node{repo: r, mode: mode, policies: map[string][]*types.Policy{}, pods: map[netip.Addr]oracle.Pod{}, held: map[netip.Addr]policy.MapState{},
 		numbers: map[string]identity.NumericIdentity{}, ids: identity.IdentityMap{}}
 	r.Observe(n)
 	r.ObservePrefixes(func(p map[netip.Prefix]bool) { n.asked = p })
@@ -56,7 +59,15 @@ func (n *node) PolicyChanged(affected func(labels.LabelArray) bool, revision uin
 }
 
 func (n *node) subject(p oracle.Pod) policy.Subject {
-	return policy.Subject{Identity: n.number(p.Labels), Labels: p.Labels, NamedPorts: p.NamedPorts}
+	return policy.Subject{Identity: n.number(p.Labels), Labels: p.Labels, NamedPorts: p.NamedPorts, Enforcement: p.Enforcement}
+}
+
+// enforce gives an endpoint another mode. Nobody is told.
+func (n *node) enforce(a netip.Addr, e types.Enforcement) {
+	p := n.pods[a]
+	p.Enforcement = e
+	n.pods[a] = p
+	n.build(a)
 }
 
 func (n *node) build(a netip.Addr) {
@@ -145,29 +156,40 @@ func (n *node) check(t require.TestingT) {
 	list := slices.Concat(slices.Collect(maps.Values(n.policies))...)
 	require.True(t, maps.Equal(policy.Prefixes(list, index), n.asked), "prefixes: %v", n.asked)
 	for a, p := range n.pods {
-		want, err := policy.Resolve(n.subject(p), list, types.ModeDefault, n.repo.rules.number).MapState(index)
+		want, err := policy.Resolve(n.subject(p), list, n.mode, n.repo.rules.number).MapState(index)
 		require.NoError(t, err)
 		require.True(t, maps.Equal(want, n.held[a]), "%v holds\n%v, from scratch it is\n%v", a, n.held[a], want)
 	}
 	for i, revision := range n.revisions {
 		require.EqualValues(t, i+2, revision, "each revision is told once, in order")
 	}
-	require.LessOrEqual(t, len(n.repo.needs), len(n.pods))
+	require.LessOrEqual(t, len(n.repo.needs), 4*len(n.pods), "one for each mode that pods of the labels had")
 }
 
 // judge compares every endpoint's decisions with the oracle's.
 func (n *node) judge(t require.TestingT) {
 	w := &oracle.World{Pods: slices.Collect(maps.Values(n.pods))}
 	list := slices.Concat(slices.Collect(maps.Values(n.policies))...)
-	for a := range n.pods {
+	for a, p := range n.pods {
+		// A node all of which is in the endpoint's mode says the same.
+		alike, mode := &oracle.World{}, n.mode
+		if own, has := p.Enforcement.Own(); has {
+			mode = own
+		}
+		for _, q := range w.Pods {
+			q.Enforcement = types.EnforcementNode
+			alike.Pods = append(alike.Pods, q)
+		}
 		for _, peer := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "203.0.113.9"} {
 			peer := netip.MustParseAddr(peer)
 			if peer == a {
 				continue
 			}
 			for _, port := range []uint16{80, 81, 443} {
-				out := oracle.Judge(w, list, types.ModeDefault, oracle.Connection{Src: a, Dst: peer, Proto: http.Proto, Port: port}).Egress
-				in := oracle.Judge(w, list, types.ModeDefault, oracle.Connection{Src: peer, Dst: a, Proto: http.Proto, Port: port}).Ingress
+				from, to := oracle.Connection{Src: a, Dst: peer, Proto: http.Proto, Port: port}, oracle.Connection{Src: peer, Dst: a, Proto: http.Proto, Port: port}
+				out, in := oracle.Judge(w, list, n.mode, from).Egress, oracle.Judge(w, list, n.mode, to).Ingress
+				require.Equal(t, oracle.Judge(alike, list, mode, from).Egress.Verdict, out.Verdict)
+				require.Equal(t, oracle.Judge(alike, list, mode, to).Ingress.Verdict, in.Verdict)
 				for dir, want := range map[types.Direction]oracle.Judgement{types.Egress: out, types.Ingress: in} {
 					id, where := n.locate(peer)
 					got := n.held[a].Decide(dir, id, where, http.Proto, port)
@@ -207,7 +229,13 @@ func drawPod(t *rapid.T) oracle.Pod {
 	if n := rapid.SampledFrom([]uint16{0, 80, 81}).Draw(t, "http"); n != 0 {
 		p.NamedPorts = types.NamedPorts{http: n}
 	}
+	p.Enforcement = drawEnforcement(t)
 	return p
+}
+
+func drawEnforcement(t *rapid.T) types.Enforcement {
+	return rapid.SampledFrom([]types.Enforcement{types.EnforcementNode, types.EnforcementNode, types.EnforcementOf(types.ModeDefault),
+		types.EnforcementOf(types.ModeAlways), types.EnforcementOf(types.ModeNever)}).Draw(t, "enforcement")
 }
 
 func drawPolicies(t *rapid.T, name string) []*types.Policy {
@@ -236,9 +264,10 @@ func drawPolicies(t *rapid.T, name string) []*types.Policy {
 // The same contents brought in another order end the same.
 func TestEndpointsThatBuildOnlyWhenToldHoldWhatTheOracleSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := newNode(t)
+		mode := rapid.SampledFrom([]types.Mode{types.ModeDefault, types.ModeDefault, types.ModeAlways, types.ModeNever}).Draw(t, "mode")
+		n := newNodeIn(t, mode)
 		for range rapid.IntRange(1, 12).Draw(t, "changes") {
-			switch rapid.IntRange(0, 4).Draw(t, "change") {
+			switch rapid.IntRange(0, 6).Draw(t, "change") {
 			case 0, 1:
 				name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "resource")
 				n.put(t, name, drawPolicies(t, name))
@@ -253,12 +282,16 @@ func TestEndpointsThatBuildOnlyWhenToldHoldWhatTheOracleSays(t *testing.T) {
 					n.deletePod(t, a)
 					break
 				}
+			case 5, 6:
+				if addrs := slices.SortedFunc(maps.Keys(n.pods), netip.Addr.Compare); len(addrs) > 0 {
+					n.enforce(rapid.SampledFrom(addrs).Draw(t, "of"), drawEnforcement(t))
+				}
 			}
 			n.check(t)
 		}
 		n.judge(t)
 
-		again := newNode(t)
+		again := newNodeIn(t, mode)
 		var steps []func()
 		for name, ps := range n.policies {
 			steps = append(steps, func() { again.put(t, name, ps) })

@@ -7,12 +7,16 @@ import (
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
-// needs is what the answers of each label set depend on, by its key. The policies
-// and the labels alone decide that: pods that differ in named ports share it.
+// needs is what the answers of each label set depend on, by needKey. The policies,
+// the labels and the endpoint's own mode alone decide that: pods that differ in
+// named ports share it.
 type needs map[string]*need
+
+func needKey(s policy.Subject) string { return s.Enforcement.String() + " " + s.Labels.Key() }
 
 // need is immutable but for its first three.
 type need struct {
+	labelKey string
 	identity identity.NumericIdentity
 	subject  string                 // that policy was resolved for last, by subjectKey
 	policy   *policy.SelectorPolicy // without a revision
@@ -26,14 +30,14 @@ type need struct {
 // register keeps what the subject's answer depends on, and returns the peers that
 // the index has to follow from now on and those that it need not any more.
 func (n needs) register(s policy.Subject, policies uint64, sp *policy.SelectorPolicy) (selected, unselected []types.Peer) {
-	key := s.Labels.Key()
+	key := needKey(s)
 	old := n[key]
 	if old != nil && old.policies == policies {
 		old.identity, old.subject, old.policy = s.Identity, subjectKey(s), sp
 		return nil, nil
 	}
 	peers, names := sp.Peers()
-	now := &need{identity: s.Identity, subject: subjectKey(s), policy: sp, policies: policies, peers: peers,
+	now := &need{labelKey: s.Labels.Key(), identity: s.Identity, subject: subjectKey(s), policy: sp, policies: policies, peers: peers,
 		keys: map[string]bool{}, names: map[types.NamedPort]bool{}, rules: ruleIDs(sp)}
 	for _, p := range peers {
 		now.keys[policy.PeerKey(p)] = true
@@ -50,18 +54,18 @@ func (n needs) register(s policy.Subject, policies uint64, sp *policy.SelectorPo
 
 // resolved returns the policy of a subject if it was found from the same policies.
 func (n needs) resolved(s policy.Subject, policies uint64) *policy.SelectorPolicy {
-	if old := n[s.Labels.Key()]; old != nil && old.policies == policies && old.subject == subjectKey(s) {
+	if old := n[needKey(s)]; old != nil && old.policies == policies && old.subject == subjectKey(s) {
 		return old.policy
 	}
 	return nil
 }
 
 // affected says which label sets a change of the index concerns: those whose
-// answers depend on it, and those that nothing is known of.
+// answers depend on it in any mode, and those that nothing is known of.
 func (n needs) affected(ch policy.Changes) func(labels.LabelArray) bool {
 	hit := make(map[string]bool, len(n))
-	for key, need := range n {
-		hit[key] = need.dependsOn(ch)
+	for _, need := range n {
+		hit[need.labelKey] = need.dependsOn(ch) || hit[need.labelKey]
 	}
 	return func(a labels.LabelArray) bool {
 		concerned, known := hit[a.Key()]

@@ -99,7 +99,23 @@ const (
 	KindLocalNode
 	// KindInit denies because the pod has no identity from its labels yet.
 	KindInit
+	// KindEndpointNever is KindModeNever by the endpoint's own mode.
+	KindEndpointNever
+	// KindEndpointAlways is KindModeAlways by the endpoint's own mode.
+	KindEndpointAlways
 )
+
+// OfEndpoint is the kind where the endpoint's own mode says what k says of the
+// node's. Other kinds are the same under both.
+func (k RuleKind) OfEndpoint() RuleKind {
+	switch k {
+	case KindModeNever:
+		return KindEndpointNever
+	case KindModeAlways:
+		return KindEndpointAlways
+	}
+	return k
+}
 
 // Section names the list of a policy that holds a rule.
 const (
@@ -204,6 +220,10 @@ func (r RuleRef) String() string {
 		return "the local node may always reach its pods"
 	case KindInit:
 		return "the pod has no identity from its labels yet"
+	case KindEndpointNever:
+		return "enforcement never of the endpoint"
+	case KindEndpointAlways:
+		return "enforcement always of the endpoint, and no rule allows"
 	}
 	return fmt.Sprintf("rule kind %d", r.Kind)
 }

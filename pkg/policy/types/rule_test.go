@@ -1,8 +1,10 @@
 package types
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,10 +23,12 @@ func TestARuleIsPrintedWithItsPlace(t *testing.T) {
 		"default deny, because the pod is selected by CiliumClusterwideNetworkPolicy base, NetworkPolicy shop/api (shop/api.yaml:3)": {
 			Kind: KindDefaultDeny, Isolated: []Resource{wide, shop}},
 		"default allow, because no policy selects the pod in this direction": {Kind: KindNotIsolated},
-		"enforcement mode never":                      {Kind: KindModeNever},
-		"enforcement mode always, and no rule allows": {Kind: KindModeAlways},
-		"the local node may always reach its pods":    {Kind: KindLocalNode},
-		"the pod has no identity from its labels yet": {Kind: KindInit},
+		"enforcement mode never":                                 {Kind: KindModeNever},
+		"enforcement mode always, and no rule allows":            {Kind: KindModeAlways},
+		"the local node may always reach its pods":               {Kind: KindLocalNode},
+		"the pod has no identity from its labels yet":            {Kind: KindInit},
+		"enforcement never of the endpoint":                      {Kind: KindEndpointNever},
+		"enforcement always of the endpoint, and no rule allows": {Kind: KindEndpointAlways},
 		"rule kind 200": {Kind: 200},
 	} {
 		require.Equal(t, want, r.String())
@@ -131,6 +135,28 @@ func TestBeatsAsksPrecedenceThenRank(t *testing.T) {
 	require.True(t, Entry{Precedence: deny, Rank: 9}.Beats(Entry{Precedence: allow, Rank: 1}))
 	require.True(t, Entry{Precedence: allow, Rank: 1}.Beats(Entry{Precedence: allow, Rank: 2}))
 	require.False(t, Entry{Precedence: allow, Rank: 2}.Beats(Entry{Precedence: allow, Rank: 2}), "nothing beats itself")
+}
+
+func TestParseEnforcement(t *testing.T) {
+	for _, word := range []string{"node", "default", "always", "never"} {
+		e, err := ParseEnforcement(strings.ToUpper(word))
+		require.NoError(t, err)
+		require.Equal(t, word, e.String())
+		m, own := e.Own()
+		require.Equal(t, word != "node", own)
+		if own {
+			require.Equal(t, word, m.String())
+			require.Equal(t, e, EnforcementOf(m))
+		}
+		text, err := json.Marshal(e)
+		require.NoError(t, err)
+		var again Enforcement
+		require.NoError(t, json.Unmarshal(text, &again))
+		require.Equal(t, e, again)
+	}
+	require.Zero(t, EnforcementNode, "what was never set follows the node")
+	_, err := ParseEnforcement("sometimes")
+	require.ErrorContains(t, err, `enforcement "sometimes" of an endpoint is not known; give node, default, always or never`)
 }
 
 func TestParseMode(t *testing.T) {
