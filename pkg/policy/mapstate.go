@@ -34,14 +34,38 @@ func (sp *SelectorPolicy) MapState(x *Index) (MapState, error) {
 		}
 	}
 	b.state = make(MapState, min(size, maxPresize))
+	sp.eachView(func(d *DirectionPolicy, v view) {
+		b.anybody(d, v)
+		b.identities(d, v)
+	})
+	b.fold()
+	return b.state, nil
+}
+
+// Update is MapState for an Index in which only what the rules select of some
+// identities is another than in the one that old was made with: their planes are
+// made again, the others are taken over. No other identity may have been given a
+// line by named ports that changed.
+func (sp *SelectorPolicy) Update(old MapState, x *Index, changed map[identity.NumericIdentity]bool) MapState {
+	b := builder{index: x, state: make(MapState, len(old)), only: changed}
+	for k, e := range old {
+		if !changed[k.Identity] {
+			b.write(k, e)
+		}
+	}
+	sp.eachView(b.identities)
+	b.fold()
+	return b.state
+}
+
+// eachView calls emit with every part of a map that packets can reach.
+func (sp *SelectorPolicy) eachView(emit func(*DirectionPolicy, view)) {
 	for _, dir := range []types.Direction{types.Ingress, types.Egress} {
 		d := sp.Direction(dir)
 		for _, stage := range d.stages() {
-			b.direction(d, view{dir, stage})
+			emit(d, view{dir, stage})
 		}
 	}
-	b.fold()
-	return b.state, nil
 }
 
 // maxPresize bounds the map made ahead: many rules write the same keys.
@@ -51,9 +75,13 @@ const maxPresize = 1 << 16
 type builder struct {
 	index *Index
 	state MapState
-	lens  [2]uint32 // by direction: bit n is set if a key with n port bits exists
-	exact []portKey // scratch: ports of a rule that no stronger wildcard covers
+	lens  [2]uint32                         // by direction: bit n is set if a key with n port bits exists
+	exact []portKey                         // scratch: ports of a rule that no stronger wildcard covers
+	only  map[identity.NumericIdentity]bool // the planes to make; nil: all
 }
+
+// makes reports whether the plane of an identity is to be made.
+func (b *builder) makes(id identity.NumericIdentity) bool { return b.only == nil || b.only[id] }
 
 func (b *builder) estimate(r *ResolvedRule) int {
 	ids := 0
@@ -68,6 +96,10 @@ func (b *builder) put(k types.Key, e types.Entry) {
 	if old, ok := b.state[k]; ok && !e.Beats(old) {
 		return
 	}
+	b.write(k, e)
+}
+
+func (b *builder) write(k types.Key, e types.Entry) {
 	b.state[k] = e
 	b.lens[k.Direction] |= 1 << k.PortBits
 }
@@ -90,9 +122,9 @@ func (d *DirectionPolicy) stages() []types.Stage {
 	return slices.Compact(out)
 }
 
-// direction writes the wildcard plane first, so that entries of identities which
-// it outdoes are never made.
-func (b *builder) direction(d *DirectionPolicy, v view) {
+// anybody writes the wildcard plane, before all others: entries of identities
+// which it outdoes are never made.
+func (b *builder) anybody(d *DirectionPolicy, v view) {
 	b.put(portKey{}.key(0, v), types.Entry{
 		Precedence: types.DefaultPrecedence, Rule: d.Default.ID, Verdict: d.Default.Verdict})
 	for i := range d.Rules {
@@ -104,46 +136,75 @@ func (b *builder) direction(d *DirectionPolicy, v view) {
 			b.put(p.key(0, v), r.entry())
 		}
 	}
-	if n := d.LocalNode; n != nil {
+}
+
+// identities writes the other planes.
+func (b *builder) identities(d *DirectionPolicy, v view) {
+	if n := d.LocalNode; n != nil && b.makes(identity.ReservedHost) {
 		b.putUnder(identity.ReservedHost, v, portKey{}, types.Entry{
 			Precedence: types.ImplicitPrecedence, Rule: n.ID, Verdict: n.Verdict})
 	}
 	for i := range d.Rules {
 		if r := &d.Rules[i]; v.stage.Holds(r.Tier) {
-			b.identities(r, v)
+			b.rule(r, v)
 		}
 	}
 }
 
-// identities writes a rule's entries outside the wildcard plane.
-func (b *builder) identities(r *ResolvedRule, v view) {
+// rule writes a rule's entries outside the wildcard plane.
+func (b *builder) rule(r *ResolvedRule, v view) {
 	e := r.entry()
-	if !r.anybody() {
+	if !r.anybody() && b.concerned(r) {
 		b.exact = b.exact[:0]
 		for _, p := range r.ports {
 			if !b.outdone(p.key(0, v), e) {
 				b.exact = append(b.exact, p)
 			}
 		}
-		for _, peer := range r.Peers {
-			if len(b.exact) == 0 {
-				break
-			}
-			ids, _ := b.index.Matches(peer)
-			for _, id := range ids {
+		if len(b.exact) > 0 {
+			b.eachSelected(r, func(id identity.NumericIdentity) {
 				for _, p := range b.exact {
 					b.put(p.key(id, v), e)
 				}
-			}
+			})
 		}
 	}
 	for _, name := range r.named {
 		for _, peer := range peersOf(&r.Rule) {
 			b.index.eachNamed(peer, name, func(id identity.NumericIdentity, number uint16, exact bool) {
-				if e, ok := r.namedEntry(exact); ok {
+				if e, ok := r.namedEntry(exact); ok && b.makes(id) {
 					b.putUnder(id, v, portKey{name.Proto, number, 16}, e)
 				}
 			})
+		}
+	}
+}
+
+// concerned reports whether the rule may select an identity whose plane is to be made.
+func (b *builder) concerned(r *ResolvedRule) bool {
+	for id := range b.only {
+		if r.selects(b.index, id) {
+			return true
+		}
+	}
+	return b.only == nil
+}
+
+// eachSelected calls emit with the identities that the rule's peers select, of
+// the planes to make; it may name one more than once.
+func (b *builder) eachSelected(r *ResolvedRule, emit func(identity.NumericIdentity)) {
+	for id := range b.only {
+		if r.selects(b.index, id) {
+			emit(id)
+		}
+	}
+	if b.only != nil {
+		return
+	}
+	for _, peer := range r.Peers {
+		ids, _ := b.index.Matches(peer)
+		for _, id := range ids {
+			emit(id)
 		}
 	}
 }
@@ -197,7 +258,7 @@ func (b *builder) outdoneAbove(k types.Key, e types.Entry) bool {
 // outdoes it outdoes all that it could have outdone.
 func (b *builder) fold() {
 	for k, e := range b.state {
-		if b.outdoneAbove(k, e) {
+		if b.makes(k.Identity) && b.outdoneAbove(k, e) {
 			delete(b.state, k)
 		}
 	}

@@ -207,11 +207,7 @@ func eventKey(e policy.Events) int {
 func states(t *rapid.T, c *cluster, x *policy.Index) []policy.MapState {
 	var out []policy.MapState
 	for _, p := range c.world.Pods {
-		ms, err := c.resolve(p).MapState(x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, ms)
+		out = append(out, fromScratch(t, c.resolve(p), x))
 	}
 	return out
 }

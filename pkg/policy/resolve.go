@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/weirnet/weir/pkg/identity"
@@ -266,20 +267,29 @@ func (sp *SelectorPolicy) UnresolvedPorts(x *Index) []UnresolvedPort {
 	return out
 }
 
-// Peers returns the peers of all rules, those of wildcards left out, and the
-// named ports that depend on destinations: what the subject's map state depends on.
-func (sp *SelectorPolicy) Peers() ([]types.Peer, []types.NamedPort) {
-	var peers []types.Peer
-	var names []types.NamedPort
-	for _, d := range []*DirectionPolicy{&sp.Ingress, &sp.Egress} {
-		for i := range d.Rules {
-			for _, p := range d.Rules[i].Peers {
-				if !IsWildcard(p) {
-					peers = append(peers, p)
+// Peers returns the peers of all rules, those of wildcards left out. Named says
+// that their rule has named ports of the destination.
+func (sp *SelectorPolicy) Peers() iter.Seq2[types.Peer, bool] {
+	return func(yield func(peer types.Peer, named bool) bool) {
+		for _, d := range []*DirectionPolicy{&sp.Ingress, &sp.Egress} {
+			for i := range d.Rules {
+				r := &d.Rules[i]
+				for _, p := range r.Peers {
+					if !IsWildcard(p) && !yield(p, len(r.named) > 0) {
+						return
+					}
 				}
 			}
-			names = append(names, d.Rules[i].named...)
 		}
 	}
-	return peers, compactNames(names)
+}
+
+// NamedPorts returns the named ports that depend on destinations. With the
+// peers, the subject's map state depends on nothing else.
+func (sp *SelectorPolicy) NamedPorts() []types.NamedPort {
+	var names []types.NamedPort
+	for i := range sp.Egress.Rules {
+		names = append(names, sp.Egress.Rules[i].named...)
+	}
+	return compactNames(names)
 }

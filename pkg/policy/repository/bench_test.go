@@ -55,18 +55,25 @@ func BenchmarkChangeOnePolicyOf3000(b *testing.B) {
 	}
 }
 
+// One identity comes and goes, and an endpoint of which a rule is about it builds
+// each time.
 func BenchmarkAddOneIdentityUnder3000Policies(b *testing.B) {
 	r := start(b)
-	if _, err := r.Resolve(policy.Subject{Identity: 5000, Labels: app("web")}); err != nil {
-		b.Fatal(err)
+	build := func() {
+		if _, err := r.Resolve(policy.Subject{Identity: 5000, Labels: app("web")}); err != nil {
+			b.Fatal(err)
+		}
 	}
+	build()
 	ids := identity.IdentityMap{9000: app("7")}
 	for b.Loop() {
 		if err := r.UpdateIdentities(b.Context(), ids, nil); err != nil {
 			b.Fatal(err)
 		}
+		build()
 		if err := r.UpdateIdentities(b.Context(), nil, ids); err != nil {
 			b.Fatal(err)
 		}
+		build()
 	}
 }

@@ -5,7 +5,9 @@
 //
 // A Repository keeps policies by resource, the index of identities and pods,
 // and the table of rule numbers. Resolve computes the map state of one subject;
-// every change says which subjects it concerns.
+// every change says which subjects it concerns, and which identities' lines: those
+// alone are made anew. A subject is resolved as a whole where a policy that selects
+// it, or a named port of its destinations, changed.
 //
 // # Neighbours
 //

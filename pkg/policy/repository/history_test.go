@@ -160,8 +160,7 @@ func (h *history) observe(t *rapid.T) {
 		answer, err := h.repo.Resolve(s)
 		require.NoError(t, err)
 		answer.Policy.UnresolvedPorts(x)
-		peers, _ := answer.Policy.Peers()
-		for _, p := range peers {
+		for p := range answer.Policy.Peers() {
 			x.Matches(p)
 		}
 		for _, to := range []string{"10.0.0.1", "203.0.113.9"} {

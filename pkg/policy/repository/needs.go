@@ -1,6 +1,8 @@
 package repository
 
 import (
+	"slices"
+
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy"
@@ -14,17 +16,17 @@ type needs map[string]*need
 
 func needKey(s policy.Subject) string { return s.Enforcement.String() + " " + s.Labels.Key() }
 
-// need is immutable but for its first three.
+// need is immutable but for its identity, policies and answers.
 type need struct {
 	labelKey string
 	identity identity.NumericIdentity
-	subject  string                 // that policy was resolved for last, by subjectKey
-	policy   *policy.SelectorPolicy // without a revision
-	policies uint64                 // that it was found from: state.policies
-	peers    []types.Peer           // whose matches the index keeps
-	keys     map[string]bool        // of the peers
+	labels   labels.LabelArray
+	policies uint64          // that the answers were found from: state.policies
+	peers    []types.Peer    // whose matches the index keeps
+	keys     map[string]bool // of the peers; true: of a rule with named ports of the destination
 	names    map[types.NamedPort]bool
 	rules    []types.RuleID
+	answers  map[string]*answer // by subjectKey
 }
 
 // register keeps what the subject's answer depends on, and returns the peers that
@@ -33,39 +35,49 @@ func (n needs) register(s policy.Subject, policies uint64, sp *policy.SelectorPo
 	key := needKey(s)
 	old := n[key]
 	if old != nil && old.policies == policies {
-		old.identity, old.subject, old.policy = s.Identity, subjectKey(s), sp
+		old.identity = s.Identity
+		old.answers[subjectKey(s)] = &answer{policy: sp}
 		return nil, nil
 	}
-	peers, names := sp.Peers()
-	now := &need{labelKey: s.Labels.Key(), identity: s.Identity, subject: subjectKey(s), policy: sp, policies: policies, peers: peers,
-		keys: map[string]bool{}, names: map[types.NamedPort]bool{}, rules: ruleIDs(sp)}
-	for _, p := range peers {
-		now.keys[policy.PeerKey(p)] = true
+	now := &need{labelKey: s.Labels.Key(), identity: s.Identity, labels: s.Labels, policies: policies, keys: map[string]bool{},
+		names: map[types.NamedPort]bool{}, rules: ruleIDs(sp), answers: map[string]*answer{subjectKey(s): {policy: sp}}}
+	for p, named := range sp.Peers() {
+		now.peers = append(now.peers, p)
+		now.keys[policy.PeerKey(p)] = now.keys[policy.PeerKey(p)] || named
 	}
-	for _, name := range names {
+	for _, name := range sp.NamedPorts() {
 		now.names[name] = true
 	}
 	n[key] = now
 	if old != nil {
 		unselected = old.peers
 	}
-	return peers, unselected
+	return now.peers, unselected
 }
 
-// resolved returns the policy of a subject if it was found from the same policies.
-func (n needs) resolved(s policy.Subject, policies uint64) *policy.SelectorPolicy {
-	if old := n[needKey(s)]; old != nil && old.policies == policies && old.subject == subjectKey(s) {
-		return old.policy
+// answer returns what is kept of a subject if the policies are the same, else nil.
+func (n needs) answer(s policy.Subject, policies uint64) *answer {
+	if old := n[needKey(s)]; old != nil && old.policies == policies {
+		return old.answers[subjectKey(s)]
 	}
 	return nil
 }
 
-// affected says which label sets a change of the index concerns: those whose
-// answers depend on it in any mode, and those that nothing is known of.
-func (n needs) affected(ch policy.Changes) func(labels.LabelArray) bool {
+// keep lets the answers stand that a change of policies does not concern.
+func (n needs) keep(concerned []*types.Policy, before, policies uint64) {
+	for _, need := range n {
+		if need.policies == before && !slices.ContainsFunc(concerned, func(p *types.Policy) bool { return p.Subject.Matches(need.labels) }) {
+			need.policies = policies
+		}
+	}
+}
+
+// affected notes a change of the index, and says which label sets it concerns:
+// those whose answers depend on it in any mode, and those that nothing is known of.
+func (n needs) affected(ch policy.Changes, revision uint64) func(labels.LabelArray) bool {
 	hit := make(map[string]bool, len(n))
 	for _, need := range n {
-		hit[need.labelKey] = need.dependsOn(ch) || hit[need.labelKey]
+		hit[need.labelKey] = need.note(ch, revision) || hit[need.labelKey]
 	}
 	return func(a labels.LabelArray) bool {
 		concerned, known := hit[a.Key()]
@@ -73,18 +85,28 @@ func (n needs) affected(ch policy.Changes) func(labels.LabelArray) bool {
 	}
 }
 
-func (n *need) dependsOn(ch policy.Changes) bool {
-	for key := range ch.Selectors {
-		if n.keys[key] {
-			return true
+// note tells the answers of a change; false: they do not depend on it.
+func (n *need) note(ch policy.Changes, revision uint64) (concerned bool) {
+	for key, delta := range ch.Selectors {
+		named, needed := n.keys[key]
+		if !needed {
+			continue
+		}
+		concerned = true
+		for _, a := range n.answers {
+			a.note(delta, named, revision)
 		}
 	}
 	for name := range ch.NamedPorts {
-		if n.names[name] {
-			return true
+		if !n.names[name] {
+			continue
+		}
+		concerned = true
+		for _, a := range n.answers {
+			a.renewed = revision
 		}
 	}
-	return false
+	return concerned
 }
 
 // forget drops identities that go, and returns the peers that they depended on.

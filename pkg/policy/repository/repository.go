@@ -51,7 +51,6 @@ type Repository struct {
 	current atomic.Pointer[state]
 	mu      sync.Mutex // one replacement of current at a time
 	needs   needs      // by mu
-	answers answers
 }
 
 // state is what the repository knows at one moment. Immutable.
@@ -181,6 +180,7 @@ func (r *Repository) replace(key string, ps []*types.Policy) (old []*types.Polic
 	}
 	n.revision++
 	n.policies++
+	r.needs.keep(append(slices.Clone(old), ps...), n.policies-1, n.policies)
 	r.current.Store(&n)
 	return old, true, n.revision
 }
@@ -265,12 +265,11 @@ func (r *Repository) apply(e policy.Events) (affected func(labels.LabelArray) bo
 	defer r.mu.Unlock()
 	n := *r.current.Load()
 	e.Unselect = r.needs.forget(n.index, e.Removed)
-	r.answers.forget(e.Removed)
 	var changes policy.Changes
 	n.index, changes = n.index.Apply(e)
 	if !changes.Empty() {
 		n.revision++
-		affected = r.needs.affected(changes)
+		affected = r.needs.affected(changes, n.revision)
 	}
 	r.current.Store(&n)
 	return affected, changes.Prefixes, n.revision

@@ -3,8 +3,8 @@ package repository
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
+	"reflect"
 	"sync"
 	"testing"
 
@@ -120,16 +120,51 @@ func TestAnAnswerIsSharedWhileNothingChanged(t *testing.T) {
 	r := newRepository(t, "")
 	replace(t, r, allowFrom("n", "web", "client", 80))
 	a, b := resolve(t, r, "web", 1000), resolve(t, r, "web", 1000)
-	require.Same(t, a.Policy, b.Policy)
+	require.True(t, shared(a, b))
 	require.Equal(t, r.Revision(), a.Revision)
 	replace(t, r, allowFrom("m", "db", "client", 80))
 	c := resolve(t, r, "web", 1000)
 	require.Equal(t, r.Revision(), c.Revision)
-	require.True(t, maps.Equal(a.State, c.State))
-	require.Same(t, c.Policy, resolve(t, r, "web", 1000).Policy)
+	require.Equal(t, r.Revision(), c.Policy.Revision)
+	require.True(t, shared(a, c), "a policy of others changes nothing")
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("db"), 2001: app("client")}, nil))
+	d := resolve(t, r, "web", 1000)
+	require.Len(t, d.State, len(c.State)+1, "2001 is a client")
+	replace(t, r, allowFrom("n", "web", "client", 81))
+	require.False(t, shared(d, resolve(t, r, "web", 1000)))
 	named, err := r.Resolve(policy.Subject{Identity: 1000, Labels: app("web"), NamedPorts: types.NamedPorts{{Name: "http", Proto: wtypes.ProtoTCP}: 80}})
 	require.NoError(t, err)
-	require.NotSame(t, c.Policy, named.Policy, "other named ports are another subject")
+	require.False(t, shared(c, named), "other named ports are another subject")
+}
+
+// The lines of a named port may be those of the pods' addresses, which are other
+// identities than the one that the selector is about.
+func TestAnotherMatchOfARuleWithNamedPortsConcernsTheAddressesToo(t *testing.T) {
+	r := newRepository(t, "")
+	one, two := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	db := selects("db")
+	p := onlyIsolates("n")
+	p.Rules = []types.Rule{{Direction: types.Egress, Verdict: types.Allow, Ref: types.RuleRef{Resource: p.Resource, Section: types.SectionEgress},
+		Peers: []types.Peer{{Labels: &db}}, Ports: []types.Port{{Proto: http.Proto, Name: http.Name}}}}
+	p.IsolatesEgress = true
+	replace(t, r, p)
+	r.UpdatePods(map[netip.Addr]policy.Pod{one: {Identity: 2000, NamedPorts: types.NamedPorts{http: 80}},
+		two: {Identity: 2000, NamedPorts: types.NamedPorts{http: 81}}}, nil)
+	at := func(a netip.Addr) labels.LabelArray { return labels.NewLabelArray(labels.CIDRLabel(netip.PrefixFrom(a, 32))) }
+	known := identity.IdentityMap{2000: app("other"), 3001: at(one), 3002: at(two)}
+	require.NoError(t, r.UpdateIdentities(t.Context(), known, nil))
+	require.Equal(t, types.Deny, resolve(t, r, "web", 1000).State.Decide(types.Egress, 2000, 3001, http.Proto, 80).Verdict)
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("db")}, nil))
+	state := resolve(t, r, "web", 1000).State
+	require.Equal(t, types.Allow, state.Decide(types.Egress, 2000, 3001, http.Proto, 80).Verdict)
+	require.Equal(t, types.Allow, state.Decide(types.Egress, 2000, 3002, http.Proto, 81).Verdict)
+	require.Equal(t, types.Deny, state.Decide(types.Egress, 2000, 3002, http.Proto, 80).Verdict)
+	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("other")}, nil))
+	require.Equal(t, types.Deny, resolve(t, r, "web", 1000).State.Decide(types.Egress, 2000, 3001, http.Proto, 80).Verdict)
+}
+
+func shared(a, b Resolved) bool {
+	return reflect.ValueOf(a.State).Pointer() == reflect.ValueOf(b.State).Pointer()
 }
 
 // A slow Resolve that read the policies before they changed must not put its
@@ -143,7 +178,7 @@ func TestAnOlderComputationDoesNotHideWhatANewerOneDependsOn(t *testing.T) {
 	slow := policy.Resolve(subject, stale.list, r.mode, r.rules.number)
 	replace(t, r, allowFrom("n", "web", "client", 80))
 	resolve(t, r, "web", 1000)
-	require.Nil(t, r.selecting(subject, stale, slow))
+	r.register(subject, stale, slow)
 	u.affected = nil
 	require.NoError(t, r.UpdateIdentities(t.Context(), identity.IdentityMap{2000: app("client")}, nil))
 	require.Len(t, u.affected, 1)
@@ -236,7 +271,6 @@ func TestNothingIsLeftOfSubjectsThatWent(t *testing.T) {
 	require.NoError(t, r.UpdateIdentities(t.Context(), nil, identity.IdentityMap{1001: nil}))
 	require.Zero(t, clients(2001), "nobody does")
 	require.Empty(t, r.needs)
-	require.Empty(t, r.answers.byKey)
 
 	resolve(t, r, "web", 1000) // too late: it has gone
 	require.Len(t, r.needs, 1)

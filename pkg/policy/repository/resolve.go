@@ -14,42 +14,45 @@ type Resolved struct {
 	Revision uint64          // of the repository that it answers for
 }
 
-// Resolve computes what the policies mean for a subject. The answer of an
-// earlier call is returned while the revision is the same. It fails only if a
-// rule cannot be compiled, or rule numbers cannot be kept.
+// Resolve computes what the policies mean for a subject. Of the answer to an
+// earlier call everything stays that no change since then concerns. It fails only
+// if a rule cannot be compiled, or rule numbers cannot be kept.
 func (r *Repository) Resolve(subject policy.Subject) (Resolved, error) {
-	key := subjectKey(subject)
 	for {
-		s := r.current.Load()
-		if answer, ok := r.answers.get(key, s.revision); ok {
-			return answer, nil
-		}
-		sp := r.resolved(subject, s)
-		if sp == nil { // the policies are others, and not only the index
-			sp = policy.Resolve(subject, s.list, r.mode, r.rules.number)
+		s, kept, last := r.kept(subject)
+		if kept == nil { // the policies are others, and not only the index
+			sp := policy.Resolve(subject, s.list, r.mode, r.rules.number)
 			if err := r.keepNumbers(sp); err != nil {
 				return Resolved{}, err
 			}
+			r.register(subject, s, sp)
+			continue
 		}
-		now := r.selecting(subject, s, sp)
-		if now == nil {
-			continue // the policies are others by now
-		}
-		sp = sp.At(now.revision)
-		state, err := sp.MapState(now.index)
+		state, err := last.at(s.index)
 		if err != nil {
 			return Resolved{}, fmt.Errorf("resolving the policy of identity %d: %w", subject.Identity, err)
 		}
-		answer := Resolved{sp, state, now.revision}
-		r.answers.put(key, answer)
-		return answer, nil
+		r.put(kept, state, s.revision)
+		return Resolved{last.policy.At(s.revision), state, s.revision}, nil
 	}
 }
 
-func (r *Repository) resolved(subject policy.Subject, s *state) *policy.SelectorPolicy {
+// kept returns what is kept of a subject, with a copy of it as of the state; nil
+// if that is of other policies.
+func (r *Repository) kept(subject policy.Subject) (s *state, kept *answer, last answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.needs.resolved(subject, s.policies)
+	s = r.current.Load()
+	if kept = r.needs.answer(subject, s.policies); kept != nil {
+		last = kept.snapshot()
+	}
+	return s, kept, last
+}
+
+func (r *Repository) put(kept *answer, state policy.MapState, revision uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept.put(state, revision)
 }
 
 // keepNumbers puts the numbers of an answer on disk before anybody sees them.
@@ -66,24 +69,22 @@ func (r *Repository) keepNumbers(sp *policy.SelectorPolicy) error {
 	return r.rules.flush()
 }
 
-// selecting registers what the subject's answer depends on, makes the index keep
-// the matches of its peers up to date, and returns the state that has them. It
-// returns nil if s holds other policies than those in force: what an answer
-// depends on must never be replaced by what an older one depended on, or changes
-// would pass unseen.
-func (r *Repository) selecting(subject policy.Subject, s *state, sp *policy.SelectorPolicy) *state {
+// register notes what the subject's answer depends on, and makes the index keep
+// the matches of its peers up to date. It does nothing if s holds other policies
+// than those in force: what an answer depends on must never be replaced by what an
+// older one depended on, or changes would pass unseen.
+func (r *Repository) register(subject policy.Subject, s *state, sp *policy.SelectorPolicy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := *r.current.Load()
 	if n.policies != s.policies {
-		return nil
+		return
 	}
 	selected, unselected := r.needs.register(subject, n.policies, sp)
 	if len(selected)+len(unselected) > 0 {
 		n.index, _ = n.index.Apply(policy.Events{Select: selected, Unselect: unselected})
 		r.current.Store(&n)
 	}
-	return &n
 }
 
 // ruleIDs are the numbers of an answer, defaults included.
