@@ -18,6 +18,7 @@ import (
 // Format returns the canonical form of a text of YAML documents. A text without
 // a document is returned as it is.
 func Format(text []byte) ([]byte, error) {
+	given := text
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	if bytes.HasPrefix(text, []byte("%")) || bytes.Contains(text, []byte("\n%")) {
 		return nil, errors.New("the text has a YAML directive (a line that starts with %), which would be lost; take it out")
@@ -27,7 +28,7 @@ func Format(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	if len(docs) == 0 {
-		return text, nil
+		return given, nil
 	}
 	out, err := write(docs)
 	if err != nil {

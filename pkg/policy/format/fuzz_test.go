@@ -31,6 +31,7 @@ func FuzzFormat(f *testing.F) {
 	const head = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, annotations: {a: &a \"yes\", b: 'x: y # z', c: *a, d: |+\n text\n\n}}\n"
 	f.Add([]byte(head + "spec: {podSelector: {}, ingress: [{ports: [{port: '0x10'}, {port: 080}]}]}\n"))
 	f.Add([]byte("{\"apiVersion\":\"cilium.io/v2\",\"kind\":\"CiliumNetworkPolicy\",\"metadata\":{\"name\":\"p\"},\"spec\":{\"endpointSelector\":{},\"ingress\":[{\"toPorts\":[{\"ports\":[{\"port\":\"080\"}]}]}]}}"))
+	f.Add([]byte("\r\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		out, err := format.Format(in)
 		if err != nil {
