@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/policy/types"
 )
 
 const endpointIDHelp = "ID is a number, or one of pod-name:NAMESPACE/NAME, container-id:ID, ipv4:ADDRESS, ipv6:ADDRESS."
@@ -29,7 +30,11 @@ func (a *app) endpoint() *cobra.Command {
 	timeline := &cobra.Command{Use: "timeline ID", Short: "show the stations that the endpoint passed, with times", Long: endpointIDHelp, Args: exactArgs(1), RunE: a.endpointTimeline}
 	audit := &cobra.Command{Use: "audit ID on|off", Short: "let through what an endpoint's policy denies, and tell of it", Args: exactArgs(2), RunE: a.endpointAudit,
 		Long: endpointIDHelp + "\nIn audit mode packets that a rule denies pass, with an event of type audit that names the rule (weir monitor).\nIt outlives the agent, and weir status warns of it."}
-	return group("endpoint", "list and look into endpoints", list, get, log, timeline, audit)
+	enforcement := &cobra.Command{Use: "enforcement ID node|default|always|never", Short: "hold an endpoint to its policies in a mode of its own", Args: exactArgs(2), RunE: a.endpointEnforcement,
+		Long: endpointIDHelp + "\nThe mode is for this endpoint alone: default isolates it once a policy asks for it, always isolates it in any case,\n" +
+			"never allows everything and looks at no rule. node gives it the mode of the node again (policy-enforcement).\n" +
+			"Open connections are judged again. It outlives the agent, and weir status warns where it allows more than the node's mode."}
+	return group("endpoint", "list and look into endpoints", list, get, log, timeline, audit, enforcement)
 }
 
 func (a *app) endpointList(c *cobra.Command, labels []string, wanted []gen.EndpointState) error {
@@ -43,10 +48,10 @@ func (a *app) endpointList(c *cobra.Command, labels []string, wanted []gen.Endpo
 		for _, e := range eps {
 			lines = append(lines, []string{
 				fmt.Sprint(e.ID), podName(e), fmt.Sprint(e.Identity.ID), or(e.Addressing.Ipv4), or(e.Addressing.Ipv6), string(e.State),
-				enforced(e.Policy.Ingress), enforced(e.Policy.Egress), fmt.Sprint(e.Policy.Revision), or(e.StateReason),
+				or(string(e.Policy.Enforcement)), enforced(e.Policy.Ingress), enforced(e.Policy.Egress), fmt.Sprint(e.Policy.Revision), or(e.StateReason),
 			})
 		}
-		return a.rows("ID POD IDENTITY IPV4 IPV6 STATE INGRESS EGRESS REVISION REASON", lines)
+		return a.rows("ID POD IDENTITY IPV4 IPV6 STATE MODE INGRESS EGRESS REVISION REASON", lines)
 	})
 }
 
@@ -54,12 +59,28 @@ func (a *app) endpointAudit(c *cobra.Command, args []string) error {
 	if args[1] != "on" && args[1] != "off" {
 		return fmt.Errorf("audit mode %q is not known; give on or off", args[1])
 	}
-	e, err := a.agent().ChangeEndpoint(c.Context(), args[0], gen.EndpointSettings{Audit: args[1] == "on"})
+	on := args[1] == "on"
+	e, err := a.agent().ChangeEndpoint(c.Context(), args[0], gen.EndpointSettings{Audit: &on})
 	if err != nil {
 		return err
 	}
 	return a.show(e, func() error {
 		_, err := fmt.Fprintf(a.out, "endpoint %d (%s): audit %s\n", e.ID, podName(e), args[1])
+		return err
+	})
+}
+
+func (a *app) endpointEnforcement(c *cobra.Command, args []string) error {
+	mode, err := types.ParseEnforcement(args[1])
+	if err != nil {
+		return err
+	}
+	e, err := a.agent().ChangeEndpoint(c.Context(), args[0], gen.EndpointSettings{Enforcement: gen.EndpointEnforcement(mode.String())})
+	if err != nil {
+		return err
+	}
+	return a.show(e, func() error {
+		_, err := fmt.Fprintf(a.out, "endpoint %d (%s): enforcement %s\n", e.ID, podName(e), e.Policy.Enforcement)
 		return err
 	})
 }
@@ -87,7 +108,7 @@ func (a *app) endpointGet(c *cobra.Command, args []string) error {
 			{"ipv4", e.Addressing.Ipv4}, {"ipv6", e.Addressing.Ipv6}, {"container", e.ContainerID}, {"netns", e.Netns},
 			{"interface", fmt.Sprintf("%s (%d) to %s, %s", e.Interface.HostName, e.Interface.HostIndex, e.Interface.ContainerName, e.Interface.Mac)},
 			{"policy", fmt.Sprintf("revision %d, %d entries in slot %d, ingress %s, egress %s", e.Policy.Revision, e.Policy.Entries, e.Policy.Slot, e.Policy.Ingress, e.Policy.Egress)},
-			{"degraded", e.Policy.DegradedReason}, {"last station", e.LastStation},
+			{"enforcement", string(e.Policy.Enforcement)}, {"degraded", e.Policy.DegradedReason}, {"last station", e.LastStation},
 		} {
 			if line[1] != "" {
 				fmt.Fprintf(a.out, "%-14s  %s\n", line[0], line[1])

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ func endpointModel(e *endpoint.Endpoint) gen.Endpoint {
 			Revision: r.PolicyRevision, NextRevision: r.NextPolicyRevision, Slot: r.Slot, Entries: r.PolicyEntries,
 			Ingress: enforcement(r, policytypes.Ingress), Egress: enforcement(r, policytypes.Egress),
 			Degraded: r.Degraded != "", DegradedReason: r.Degraded, Audit: r.Audits(),
+			Enforcement: gen.EndpointEnforcement(r.EnforcementInForce().String()),
 		},
 		Created: r.Created, LastStation: string(passed),
 	}
@@ -222,14 +224,25 @@ func createError(err error) error {
 	return err
 }
 
-// Change switches audit mode.
+// Change puts the settings into force that are given.
 func (a *endpoints) Change(ctx context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
+	mode, err := policytypes.ParseEnforcement(cmp.Or(string(s.Enforcement), policytypes.EnforcementNode.String()))
+	if err != nil {
+		return gen.Endpoint{}, true, v1.Errorf(v1.CodeInvalid, "mend the field and send the request again", "field enforcement: %w", err)
+	}
 	e, err := a.manager.Lookup(ref)
 	switch {
 	case errors.Is(err, endpointmanager.ErrNotFound):
 		return gen.Endpoint{}, false, nil
 	case err == nil:
-		err = e.SetAudit(ctx, s.Audit)
+		err = e.Change(ctx, func(now *endpoint.Settings) {
+			if s.Audit != nil {
+				now.Audit = *s.Audit
+			}
+			if s.Enforcement != "" {
+				now.Enforcement = mode
+			}
+		})
 	}
 	if err != nil {
 		return gen.Endpoint{}, true, createError(err)

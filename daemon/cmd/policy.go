@@ -42,7 +42,7 @@ func (r resolver) Resolve(_ context.Context, row *endpoint.Row) (regenerator.Res
 }
 
 func subject(row *endpoint.Row) policy.Subject {
-	return policy.Subject{Identity: row.Identity, Labels: row.Labels, NamedPorts: row.NamedPorts}
+	return policy.Subject{Identity: row.Identity, Labels: row.Labels, NamedPorts: row.NamedPorts, Enforcement: row.Enforcement}
 }
 
 // goneAddrs are the addresses of a deleted endpoint that no other one has by now.

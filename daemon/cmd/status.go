@@ -9,6 +9,7 @@ import (
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/filesource"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/spell"
 	"github.com/weirnet/weir/pkg/version"
 )
@@ -105,6 +106,10 @@ func (a *agent) components() []gen.Component {
 		}
 	}
 	add("audit", audits > 0, gen.StateWarning, spell.Count(audits, "endpoint")+" in audit mode: what the policy denies is let through", "weir endpoint audit ID off; see: weir endpoint list")
+	node, _ := policytypes.ParseMode(a.cfg.Enforcement) // checked when the agent started
+	modes, loose := ownModes(node, a.endpoints.Manager.Rows())
+	add("enforcement", loose, gen.StateWarning, modes, "weir endpoint enforcement ID node; see: weir endpoint list")
+	out[len(out)-1].Message = modes // also where they allow less
 	add("policy maps", degraded > 0, gen.StateFailing, "too large for the map, which allows less than the policy: that of "+spell.Count(degraded, "endpoint"), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
 	add("connections", a.maps.crowded.Load(), gen.StateWarning, "their table is full or nearly: the kernel forgets those longest unused and judges their next packet anew", "raise conntrack-entries; who fills it: weir bpf ct")
 	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")

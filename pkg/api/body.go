@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,7 +33,9 @@ type schema struct {
 	MinLength            int                `yaml:"minLength"` // characters
 	MaxLength            *int               `yaml:"maxLength"`
 	MaxItems             *int               `yaml:"maxItems"`
+	MinProperties        int                `yaml:"minProperties"`
 	MaxProperties        *int               `yaml:"maxProperties"`
+	Enum                 []string           `yaml:"enum"`
 
 	values  *schema // of AdditionalProperties
 	pattern *regexp.Regexp
@@ -206,6 +209,9 @@ func (c checker) object(s *schema, path string) error {
 	if _, err := c.dec.Token(); err != nil {
 		return err
 	}
+	if len(seen) < s.MinProperties {
+		return wrong(path, "has %d fields, and of %s at least %d: one is missing", len(seen), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "), s.MinProperties)
+	}
 	for _, name := range s.Required {
 		if !seen[name] {
 			return wrong(strings.TrimPrefix(path+"."+name, "."), "is missing")
@@ -236,6 +242,8 @@ func (s *schema) text(v, path string) error {
 		return wrong(path, "has %d characters, more than %d", n, *s.MaxLength)
 	case s.pattern != nil && !s.pattern.MatchString(v):
 		return wrong(path, "%.80q does not fit %s", v, s.Pattern)
+	case len(s.Enum) > 0 && !slices.Contains(s.Enum, v):
+		return wrong(path, "%.80q is not known; give one of %s", v, strings.Join(s.Enum, ", "))
 	}
 	return nil
 }

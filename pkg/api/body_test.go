@@ -24,7 +24,7 @@ const (
 var fitting = map[string]string{
 	putEndpoint: `{"containerId":"c1","interface":{"hostName":"lxc1","hostIndex":3,"containerName":"eth0","mac":"02:00:00:00:00:01","hostMac":"02:00:00:00:00:02"},` +
 		`"addressing":{"ipv4":"10.0.0.7"},"labels":{"a":"b"},"sync":true,"timeoutSeconds":5}`,
-	patchEndpoint: `{"audit":true}`,
+	patchEndpoint: `{"audit":true,"enforcement":"never"}`,
 	postIPAM:      `{"owner":"c1:eth0","pod":{"namespace":"a","name":"b"},"requested":["10.0.0.7"]}`,
 }
 
@@ -81,6 +81,9 @@ func TestLimitsOfTheSpecAreKept(t *testing.T) {
 		{postIPAM, `["10.0.0.7"]`, `["` + long(46) + `"]`, "field requested[0]: has 46 characters"},
 		{postIPAM, `["10.0.0.7"]`, strings.Repeat("[", 100_000), "field requested[0]: is not of the type string"},
 		{patchEndpoint, `{`, `{"audit":false,`, "field audit: is given twice"},
+		{patchEndpoint, `"never"`, `"sometimes"`, `field enforcement: "sometimes" is not known; give one of node, default, always, never`},
+		{patchEndpoint, `"never"`, `true`, "field enforcement: is not of the type string"},
+		{patchEndpoint, `"audit":true,"enforcement":"never"`, ``, "the body has 0 fields, and of audit, enforcement at least 1: one is missing"},
 		{patchEndpoint, `"audit"`, `"` + long(2000) + `"`, `xxx": does not exist`},
 	} {
 		body := strings.Replace(fitting[c.operation], c.old, c.new, 1)

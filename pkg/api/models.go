@@ -10,6 +10,7 @@ import (
 var ruleKinds = map[types.RuleKind]gen.RuleKind{
 	types.KindPolicy: gen.RulePolicy, types.KindDefaultDeny: gen.RuleDefaultDeny, types.KindNotIsolated: gen.RuleNotIsolated,
 	types.KindModeNever: gen.RuleModeNever, types.KindModeAlways: gen.RuleModeAlways, types.KindLocalNode: gen.RuleLocalNode, types.KindInit: gen.RuleInit,
+	types.KindEndpointNever: gen.RuleEndpointNever, types.KindEndpointAlways: gen.RuleEndpointAlways,
 }
 
 // RuleModel is the wire form of a rule and its number. The daemon uses it for events.

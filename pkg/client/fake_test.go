@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"time"
@@ -123,7 +124,7 @@ func (f *fake) Endpoints() []gen.Endpoint { return []gen.Endpoint{f.endpoint()} 
 func (f *fake) endpoint() gen.Endpoint {
 	return gen.Endpoint{ID: 5, State: gen.EndpointReady, ContainerID: "c1", Labels: webLabels.Strings(), Created: now,
 		Interface: gen.Interface{HostName: "lxc1", ContainerName: "eth0", Mac: "02:00:00:00:00:01", HostMac: "02:00:00:00:00:02"},
-		Policy:    gen.EndpointPolicy{Ingress: gen.Enforced, Egress: gen.Open, Slot: 3}}
+		Policy:    gen.EndpointPolicy{Ingress: gen.Enforced, Egress: gen.Open, Slot: 3, Enforcement: gen.EnforcementNode}}
 }
 func (f *fake) Endpoint(ref id.Ref) (gen.Endpoint, bool) {
 	return f.endpoint(), ref.Kind != id.KindLocal || ref.ID == 5
@@ -150,7 +151,7 @@ func (f *fake) Counters(ref id.Ref) ([]gen.RuleCounter, bool, error) {
 
 func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
 	e, found := f.Endpoint(ref)
-	e.Policy.Audit = s.Audit
+	e.Policy.Audit, e.Policy.Enforcement = s.Audit != nil && *s.Audit, cmp.Or(s.Enforcement, e.Policy.Enforcement)
 	return e, found, nil
 }
 

@@ -22,8 +22,8 @@
 //
 // # After a restart
 //
-// <state>/endpoints/<id>/endpoint.json gives back id, addresses, labels and
-// identity. Rows start as restoring; the policy slot is read from the kernel's
+// <state>/endpoints/<id>/endpoint.json gives back id, addresses, labels,
+// identity and settings. Rows start as restoring; the policy slot is read from the kernel's
 // configuration word, so traffic and policy stay in force until the next build.
 //
 // # Try it

@@ -81,6 +81,7 @@ type Endpoint struct {
 	alive context.Context // ends when the endpoint is disconnecting or the agent stops
 	kill  context.CancelFunc
 
+	changing chan struct{} // room for one: whose turn it is to change settings
 	turns    chan *Turn
 	quit     chan struct{}
 	quitOnce sync.Once
@@ -124,7 +125,7 @@ func New(cfg Config, row Row) (*Endpoint, error) {
 func newEndpoint(cfg Config, row Row, extra recordExtra) *Endpoint {
 	e := &Endpoint{
 		ID: row.ID, cfg: cfg, log: newLogger(cfg.Logger, row.ID, row.Pod),
-		status: newStatus(), turns: make(chan *Turn),
+		status: newStatus(), turns: make(chan *Turn), changing: make(chan struct{}, 1),
 		quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	e.alive, e.kill = context.WithCancel(context.Background())

@@ -155,7 +155,7 @@ func newScene(t *testing.T, build func(*Build)) *scene {
 func succeed(b *Build) {
 	row, _, ok := b.Endpoint.BeginBuild()
 	if ok {
-		b.Endpoint.CommitBuild(Outcome{Layout: row.Desired(), PolicyRevision: max(row.NextPolicyRevision, 1), Audit: row.Audit})
+		b.Endpoint.CommitBuild(Outcome{Layout: row.Desired(), PolicyRevision: max(row.NextPolicyRevision, 1), Settings: row.Settings})
 	}
 }
 

@@ -93,7 +93,8 @@ func (e *Endpoint) BeginBuild() (row *Row, level regeneration.Level, ok bool) {
 	}
 	if ok {
 		own.building, own.buildID = true, row.Identity
-		t.Row.auditing = row.Audit
+		settings := row.Settings
+		t.Row.building = &settings
 	}
 	t.Unlock()
 	return row, level, ok
@@ -106,7 +107,7 @@ type Outcome struct {
 	Slot             uint32
 	SlotGroup        string
 	KernelRevision   uint32
-	Audit            bool // denied traffic passes
+	Settings         Settings
 	Entries          map[policytypes.Key]policytypes.Entry
 	PolicyRevision   uint64
 	Degraded         string // why more than the policy says is denied; empty otherwise
@@ -125,7 +126,7 @@ func (e *Endpoint) CommitBuild(o Outcome) (ready bool) {
 	r := t.Row
 	r.Realized, r.PrefixIdentities, r.Restored = &o.Layout, o.PrefixIdentities, false
 	r.Slot, r.SlotGroup, r.KernelRevision, r.Degraded = o.Slot, o.SlotGroup, o.KernelRevision, o.Degraded
-	r.KernelAudit, r.auditing = o.Audit, false
+	r.KernelSettings, r.building = o.Settings, nil
 	r.PolicyEntries, r.RealizedPolicy = len(o.Entries), o.Entries
 	r.PolicyRevision, r.AttemptedRevision = o.PolicyRevision, o.PolicyRevision
 	r.NextPolicyRevision = max(r.NextPolicyRevision, o.PolicyRevision)
@@ -146,7 +147,7 @@ func (e *Endpoint) FailBuild(cause error, level regeneration.Level, revision uin
 	defer t.Unlock()
 	e.own.building, e.own.buildID = false, 0
 	e.own.pending = regeneration.Max(e.own.pending, level)
-	t.Row.auditing = false
+	t.Row.building = nil
 	t.Row.AttemptedRevision = max(t.Row.AttemptedRevision, revision)
 	if t.state == regeneration.StateWaitingForIdentity {
 		return t.Row.Built()

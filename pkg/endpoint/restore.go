@@ -58,6 +58,8 @@ type Record struct {
 	NamedPorts         []NamedPortRecord `json:"named-ports,omitempty"`
 	Created            time.Time         `json:"created"`
 	Audit              bool              `json:"audit,omitempty"`
+	// Enforcement is "default", "always" or "never"; without it the node's mode holds.
+	Enforcement policytypes.Enforcement `json:"enforcement,omitempty"`
 
 	labels, infoLabels labels.LabelArray
 	extra              recordExtra
@@ -87,7 +89,7 @@ func recordOf(r *Row, extra recordExtra) Record {
 		IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
 		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID, RequestLabels: r.RequestLabels,
 		Labels: r.Labels.Strings(), InfoLabels: r.InfoLabels.Strings(),
-		Identity: uint32(r.Identity), Created: r.Created, Audit: r.Audit, extra: extra,
+		Identity: uint32(r.Identity), Created: r.Created, Audit: r.Audit, Enforcement: r.Enforcement, extra: extra,
 	}
 	for name, port := range r.NamedPorts {
 		rec.NamedPorts = append(rec.NamedPorts, NamedPortRecord{name.Name, name.Proto, port})
@@ -115,7 +117,7 @@ func (rec *Record) Pod() Pod {
 func (rec *Record) row() Row {
 	r := Row{
 		ID: rec.ID, Created: rec.Created, Link: rec.Link(), Pod: rec.Pod(), RequestLabels: rec.RequestLabels,
-		Labels: rec.labels, InfoLabels: rec.infoLabels, Audit: rec.Audit, Identity: identity.NumericIdentity(rec.Identity),
+		Labels: rec.labels, InfoLabels: rec.infoLabels, Settings: Settings{rec.Audit, rec.Enforcement}, Identity: identity.NumericIdentity(rec.Identity),
 	}
 	for _, p := range rec.NamedPorts {
 		if r.NamedPorts == nil {
@@ -131,7 +133,7 @@ func recordDiffers(old, new *Row) bool {
 	if old == new || new.State == regeneration.StateDisconnected {
 		return false
 	}
-	return old.Link != new.Link || old.Audit != new.Audit || old.Pod != new.Pod || old.Identity != new.Identity ||
+	return old.Link != new.Link || old.Settings != new.Settings || old.Pod != new.Pod || old.Identity != new.Identity ||
 		old.State.Alive() != new.State.Alive() || !old.Labels.Equal(new.Labels) ||
 		!old.InfoLabels.Equal(new.InfoLabels) || !maps.Equal(old.NamedPorts, new.NamedPorts)
 }
@@ -177,7 +179,7 @@ var recordFields = func() map[string]bool {
 	for _, f := range []string{
 		"version", "id", "deleting", "container-id", "container-interface", "netns", "host-interface",
 		"host-ifindex", "mac", "node-mac", "ipv4", "ipv6", "pool", "pod-namespace", "pod-name", "pod-uid",
-		"request-labels", "labels", "information-labels", "identity", "named-ports", "created", "audit",
+		"request-labels", "labels", "information-labels", "identity", "named-ports", "created", "audit", "enforcement",
 	} {
 		known[f] = true
 	}

@@ -21,7 +21,7 @@ func fullRow() Row {
 	return Row{
 		ID: 7, State: regeneration.StateReady, Created: time.Unix(1700000000, 0).UTC(), Link: l,
 		Pod: Pod{"shop", "api", "uid-1"}, RequestLabels: map[string]string{"a": "b"},
-		Labels: app("a;=b"), InfoLabels: app("info"), Identity: 1001,
+		Labels: app("a;=b"), InfoLabels: app("info"), Identity: 1001, Settings: Settings{Audit: true, Enforcement: policytypes.EnforcementOf(policytypes.ModeNever)},
 		NamedPorts: policytypes.NamedPorts{{Name: "http", Proto: types.ProtoTCP}: 8080, {Name: "dns", Proto: types.ProtoUDP}: 53},
 	}
 }
@@ -81,6 +81,7 @@ func TestRecordsThatCannotBeUsedAreMovedAside(t *testing.T) {
 		{"no version", `{"id":7}`, "no version"},
 		{"of a newer agent", `{"version":99,"id":7,"mac":"","node-mac":"","ipv4":"","ipv6":""}`, "version 99"},
 		{"in the wrong directory", `{"version":1,"id":8}`, "endpoint 8"},
+		{"unknown mode", `{"version":1,"id":7,"enforcement":"sometimes","mac":"","node-mac":"","ipv4":"","ipv6":""}`, `enforcement "sometimes" of an endpoint is not known`},
 		{"broken address", `{"version":1,"id":7,"ipv4":"10.0.0"}`, "10.0.0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

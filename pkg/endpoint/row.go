@@ -74,8 +74,7 @@ type Row struct {
 	// without a Pod object.
 	RequestLabels map[string]string
 
-	// Audit lets through what a rule denies; events tell of it.
-	Audit bool
+	Settings
 
 	Labels        labels.LabelArray // identity-relevant; nil: not known yet
 	InfoLabels    labels.LabelArray // the others
@@ -86,12 +85,12 @@ type Row struct {
 	Realized *plan.Layout // what the kernel has; nil: nothing, or not known after a restart
 	// PrefixIdentities are those written to the endpoint map, IPv4 and IPv6.
 	PrefixIdentities [2]identity.NumericIdentity
-	Slot             uint32 // policy slot in force; 0: deny everything
-	SlotGroup        string // under which the slot is held
-	KernelRevision   uint32 // beside the slot, as the last build wrote it; ipcache changes move it on
-	KernelAudit      bool   // Audit, as the last build wrote it
-	auditing         bool   // a build runs that switches Audit on, or leaves it on
-	PolicyEntries    int    // in force
+	Slot             uint32    // policy slot in force; 0: deny everything
+	SlotGroup        string    // under which the slot is held
+	KernelRevision   uint32    // beside the slot, as the last build wrote it; ipcache changes move it on
+	KernelSettings   Settings  // Settings, as the last build put them into force
+	building         *Settings // of the build that runs; nil: none does
+	PolicyEntries    int       // in force
 	RealizedPolicy   map[policytypes.Key]policytypes.Entry
 
 	PolicyRevision     uint64 // of the repository: the policy in force answers for it
@@ -106,7 +105,16 @@ func (r *Row) Built() bool { return r.Realized != nil }
 
 // Audits reports whether what a rule denies may pass: that is asked for, or the
 // kernel has it still.
-func (r *Row) Audits() bool { return r.Audit || r.KernelAudit }
+func (r *Row) Audits() bool { return r.Audit || r.KernelSettings.Audit }
+
+// EnforcementInForce is the mode that the kernel has, or, where that is not
+// known, the one that is asked for.
+func (r *Row) EnforcementInForce() policytypes.Enforcement {
+	if r.Built() {
+		return r.KernelSettings.Enforcement
+	}
+	return r.Enforcement
+}
 
 // InSync reports whether the policy in force is the one that was last asked for.
 func (r *Row) InSync() bool { return r.Built() && r.PolicyRevision >= r.AffectedRevision }
@@ -120,23 +128,27 @@ func (r *Row) Desired() plan.Layout {
 }
 
 // PolicyGroup names the endpoints that always have the same policy map: those
-// of one identity and the same named ports.
+// of one identity, the same named ports and the same mode.
 func (r *Row) PolicyGroup() string {
 	ports := make([]string, 0, len(r.NamedPorts))
 	for name, number := range r.NamedPorts {
 		ports = append(ports, fmt.Sprintf(" %s=%d", name, number))
 	}
 	slices.Sort(ports)
-	return fmt.Sprint(uint32(r.Identity)) + strings.Join(ports, "")
+	mode := ""
+	if _, own := r.Enforcement.Own(); own {
+		mode = " enforcement " + r.Enforcement.String()
+	}
+	return fmt.Sprint(uint32(r.Identity)) + mode + strings.Join(ports, "")
 }
 
 // same reports whether nothing worth publishing differs. Seq is ignored.
 func (r *Row) same(o *Row) bool {
-	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored && r.Audit == o.Audit &&
+	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored && r.Settings == o.Settings &&
 		r.Link == o.Link && r.Pod == o.Pod && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
 		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.Identity == o.Identity &&
 		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot && r.SlotGroup == o.SlotGroup &&
-		r.KernelRevision == o.KernelRevision && r.KernelAudit == o.KernelAudit && r.auditing == o.auditing && r.PolicyEntries == o.PolicyEntries &&
+		r.KernelRevision == o.KernelRevision && r.KernelSettings == o.KernelSettings && r.building == o.building && r.PolicyEntries == o.PolicyEntries &&
 		r.PolicyRevision == o.PolicyRevision && r.NextPolicyRevision == o.NextPolicyRevision &&
 		r.AffectedRevision == o.AffectedRevision && r.AttemptedRevision == o.AttemptedRevision
 }

@@ -59,6 +59,30 @@ func (e Direction) Valid() bool {
 	}
 }
 
+// Defines values for EndpointEnforcement.
+const (
+	EnforcementAlways  EndpointEnforcement = "always"
+	EnforcementDefault EndpointEnforcement = "default"
+	EnforcementNever   EndpointEnforcement = "never"
+	EnforcementNode    EndpointEnforcement = "node"
+)
+
+// Valid indicates whether the value is a known member of the EndpointEnforcement enum.
+func (e EndpointEnforcement) Valid() bool {
+	switch e {
+	case EnforcementAlways:
+		return true
+	case EnforcementDefault:
+		return true
+	case EnforcementNever:
+		return true
+	case EnforcementNode:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for EndpointState.
 const (
 	EndpointDisconnected        EndpointState = "disconnected"
@@ -160,20 +184,26 @@ func (e LogEntryCode) Valid() bool {
 
 // Defines values for RuleKind.
 const (
-	RuleDefaultDeny RuleKind = "default-deny"
-	RuleInit        RuleKind = "init"
-	RuleLocalNode   RuleKind = "local-node"
-	RuleModeAlways  RuleKind = "mode-always"
-	RuleModeNever   RuleKind = "mode-never"
-	RuleNotIsolated RuleKind = "not-isolated"
-	RulePolicy      RuleKind = "policy"
-	RuleUnknown     RuleKind = "unknown"
+	RuleDefaultDeny    RuleKind = "default-deny"
+	RuleEndpointAlways RuleKind = "endpoint-always"
+	RuleEndpointNever  RuleKind = "endpoint-never"
+	RuleInit           RuleKind = "init"
+	RuleLocalNode      RuleKind = "local-node"
+	RuleModeAlways     RuleKind = "mode-always"
+	RuleModeNever      RuleKind = "mode-never"
+	RuleNotIsolated    RuleKind = "not-isolated"
+	RulePolicy         RuleKind = "policy"
+	RuleUnknown        RuleKind = "unknown"
 )
 
 // Valid indicates whether the value is a known member of the RuleKind enum.
 func (e RuleKind) Valid() bool {
 	switch e {
 	case RuleDefaultDeny:
+		return true
+	case RuleEndpointAlways:
+		return true
+	case RuleEndpointNever:
 		return true
 	case RuleInit:
 		return true
@@ -392,6 +422,9 @@ type EndpointCounts struct {
 	Total    int `json:"total"`
 }
 
+// EndpointEnforcement The mode of the endpoint, or node where it has that of the node (policyMode of the configuration).
+type EndpointEnforcement string
+
 // EndpointHealth defines model for EndpointHealth.
 type EndpointHealth struct {
 	Bpf State `json:"bpf"`
@@ -415,6 +448,9 @@ type EndpointPolicy struct {
 
 	// Egress Whether the direction denies by default.
 	Egress Enforcement `json:"egress"`
+
+	// Enforcement The mode of the endpoint, or node where it has that of the node (policyMode of the configuration).
+	Enforcement EndpointEnforcement `json:"enforcement"`
 
 	// Entries Entries in the slot's map.
 	Entries int `json:"entries"`
@@ -461,7 +497,10 @@ type EndpointRequest struct {
 // EndpointSettings defines model for EndpointSettings.
 type EndpointSettings struct {
 	// Audit Whether what a rule denies is let through and only told of, by events of type audit.
-	Audit bool `json:"audit"`
+	Audit *bool `json:"audit,omitempty"`
+
+	// Enforcement The mode of the endpoint, or node where it has that of the node (policyMode of the configuration).
+	Enforcement EndpointEnforcement `json:"enforcement,omitempty,omitzero"`
 }
 
 // EndpointState States of pkg/endpoint/regeneration.
@@ -1096,16 +1135,16 @@ type ClientInterface interface {
 	// Corresponds with GET /endpoint/{id} (the `GetEndpoint` operationId).
 	GetEndpoint(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-	// mode is as it was, unless the failure says otherwise.
+	// PatchEndpointWithBody Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+	// the agent. After a failure they are as they were, unless the failure says otherwise.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
 	PatchEndpointWithBody(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-	// mode is as it was, unless the failure says otherwise.
+	// PatchEndpoint Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+	// the agent. After a failure they are as they were, unless the failure says otherwise.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1325,8 +1364,8 @@ func (c *Client) GetEndpoint(ctx context.Context, id EndpointID, reqEditors ...R
 	return c.Client.Do(req)
 }
 
-// PatchEndpointWithBody Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-// mode is as it was, unless the failure says otherwise.
+// PatchEndpointWithBody Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+// the agent. After a failure they are as they were, unless the failure says otherwise.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1343,8 +1382,8 @@ func (c *Client) PatchEndpointWithBody(ctx context.Context, id EndpointID, conte
 	return c.Client.Do(req)
 }
 
-// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-// mode is as it was, unless the failure says otherwise.
+// PatchEndpoint Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+// the agent. After a failure they are as they were, unless the failure says otherwise.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3122,16 +3161,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /endpoint/{id} (the `GetEndpoint` operationId).
 	GetEndpointWithResponse(ctx context.Context, id EndpointID, reqEditors ...RequestEditorFn) (*GetEndpointResponse, error)
 
-	// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-	// mode is as it was, unless the failure says otherwise.
+	// PatchEndpointWithBodyWithResponse Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+	// the agent. After a failure they are as they were, unless the failure says otherwise.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /endpoint/{id} (the `PatchEndpoint` operationId).
 	PatchEndpointWithBodyWithResponse(ctx context.Context, id EndpointID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchEndpointResponse, error)
 
-	// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-	// mode is as it was, unless the failure says otherwise.
+	// PatchEndpointWithResponse Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+	// the agent. After a failure they are as they were, unless the failure says otherwise.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4714,8 +4753,8 @@ func (c *ClientWithResponses) GetEndpointWithResponse(ctx context.Context, id En
 	return ParseGetEndpointResponse(rsp)
 }
 
-// PatchEndpointWithBodyWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-// mode is as it was, unless the failure says otherwise.
+// PatchEndpointWithBodyWithResponse Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+// the agent. After a failure they are as they were, unless the failure says otherwise.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4728,8 +4767,8 @@ func (c *ClientWithResponses) PatchEndpointWithBodyWithResponse(ctx context.Cont
 	return ParsePatchEndpointResponse(rsp)
 }
 
-// PatchEndpointWithResponse Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-// mode is as it was, unless the failure says otherwise.
+// PatchEndpointWithResponse Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+// the agent. After a failure they are as they were, unless the failure says otherwise.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -5996,8 +6035,8 @@ type ServerInterface interface {
 	// GetEndpoint One endpoint.
 	// (GET /endpoint/{id})
 	GetEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
-	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-	// mode is as it was, unless the failure says otherwise.
+	// PatchEndpoint Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+	// the agent. After a failure they are as they were, unless the failure says otherwise.
 	// (PATCH /endpoint/{id})
 	PatchEndpoint(w http.ResponseWriter, r *http.Request, id EndpointID)
 	// PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.
@@ -8304,8 +8343,8 @@ type StrictServerInterface interface {
 	// GetEndpoint One endpoint.
 	// (GET /endpoint/{id})
 	GetEndpoint(ctx context.Context, request GetEndpointRequestObject) (GetEndpointResponseObject, error)
-	// PatchEndpoint Change settings of one endpoint. They are in force when the answer comes, and outlive the agent. After a failure audit
-	// mode is as it was, unless the failure says otherwise.
+	// PatchEndpoint Change settings of one endpoint; one that is absent stays as it is. They are in force when the answer comes, and outlive
+	// the agent. After a failure they are as they were, unless the failure says otherwise.
 	// (PATCH /endpoint/{id})
 	PatchEndpoint(ctx context.Context, request PatchEndpointRequestObject) (PatchEndpointResponseObject, error)
 	// PutEndpoint Create the endpoint of a CNI attachment. The id is cni-attachment-id:CONTAINER:INTERFACE and must agree with the body.

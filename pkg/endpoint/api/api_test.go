@@ -54,7 +54,10 @@ func (f *fake) Counters(ref id.Ref) ([]gen.RuleCounter, bool, error) {
 
 func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
 	e, found := f.Endpoint(ref)
-	e.Policy.Audit = s.Audit
+	if s.Audit != nil {
+		e.Policy.Audit = *s.Audit
+	}
+	e.Policy.Enforcement = s.Enforcement
 	return e, found, nil
 }
 

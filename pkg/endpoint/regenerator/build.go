@@ -59,7 +59,7 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 		}
 	}
 	out = endpoint.Outcome{
-		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision, Audit: w.row.Audit,
+		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision, Settings: w.row.Settings,
 		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded,
 	}
 	if w.slot == 0 {
@@ -97,12 +97,18 @@ func (w *work) prepare(ctx context.Context) ([]plan.Step, error) {
 	w.slot, w.group, w.revision = w.row.Slot, w.row.SlotGroup, w.row.KernelRevision
 	steps := plan.Build(plan.Input{
 		Level: w.level, Realized: w.row.Realized, Desired: w.row.Desired(),
-		PolicyDiffers:         w.auditDiffers || w.row.Degraded != "" || !maps.Equal(w.row.RealizedPolicy, w.resolved.Entries),
+		PolicyDiffers:         w.policyDiffers(),
 		PrefixIdentityDiffers: w.row.PrefixIdentities != w.prefixes,
 		Redirects:             endpoint.CountRedirects(w.resolved.Entries) + endpoint.CountRedirects(w.row.RealizedPolicy),
 	})
 	leave(nil)
 	return steps, nil
+}
+
+// policyDiffers reports whether there is something to swap. A slot that is held
+// with others is left even if the contents are equal: later they may change it.
+func (w *work) policyDiffers() bool {
+	return w.auditDiffers || w.row.Degraded != "" || w.row.SlotGroup != w.row.PolicyGroup() || !maps.Equal(w.row.RealizedPolicy, w.resolved.Entries)
 }
 
 // stale reports whether the labels moved on since the snapshot. A build under

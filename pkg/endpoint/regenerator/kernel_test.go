@@ -114,6 +114,12 @@ func (k *kernel) slotOf(id uint16) uint32 {
 	return k.words[id][0]
 }
 
+func (k *kernel) revisionOf(id uint16) uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.words[id][1]
+}
+
 func (k *kernel) entry(a netip.Addr) (lxcmap.Info, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

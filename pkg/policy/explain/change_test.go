@@ -128,6 +128,18 @@ func TestTheSmallestChangeIsNamed(t *testing.T) {
 	}
 }
 
+// Without its allow a pod is closed only where its own mode isolates it.
+func TestAChangeIsTriedInTheModeOfTheEnd(t *testing.T) {
+	ids := identity.IdentityMap{1000: shopWeb, 1001: shopAPI}
+	allow := apiPolicy("a", false, ingress(types.Allow, 80, sel(in("app", "web"))))
+	for mode, changes := range map[types.Mode]int{types.ModeAlways: 2, types.ModeDefault: 0} {
+		end := policy.Resolve(policy.Subject{Identity: 1001, Labels: shopAPI, Enforcement: types.EnforcementOf(mode)}, []*types.Policy{allow}, types.ModeDefault, unnumbered)
+		e := Explain(policy.NewIndex(ids), Question{From: Peer{Name: "shop/web", Identity: 1000}, To: Peer{Name: "shop/api", Identity: 1001, Policy: end}, Proto: wtypes.ProtoTCP, Port: 80, Policies: []*types.Policy{allow}})
+		require.Equal(t, types.Allow, e.Verdict)
+		require.Len(t, e.Ingress.Changes, changes, "%v", e.Ingress.Changes)
+	}
+}
+
 func TestAChangeThatLeavesTheOtherEndDenyingSaysSo(t *testing.T) {
 	egress := &types.Policy{Resource: types.Resource{Kind: "P", Name: "out"}, Subject: sel(in("app", "scan")), IsolatesEgress: true}
 	e := ask(1002, 80, egress, apiPolicy("a", true, ingress(types.Allow, 80, sel(in("team", "x")))))

@@ -75,6 +75,14 @@ func TestAnExplanationNamesWhatDecidedAndWhatLost(t *testing.T) {
 	if e.Verdict != types.Deny || !strings.Contains(e.String(), "default deny, because the pod is selected by NetworkPolicy shop/api (api.yaml:3)") {
 		t.Errorf("default deny: %s", e)
 	}
+	strict := policy.Resolve(policy.Subject{Identity: 1001, Labels: app("api"), Enforcement: types.EnforcementOf(types.ModeAlways)}, nil, types.ModeDefault, number)
+	free := policy.Resolve(policy.Subject{Identity: 1000, Labels: app("web"), Enforcement: types.EnforcementOf(types.ModeNever)}, nil, types.ModeDefault, number)
+	e = Explain(index, Question{From: Peer{Name: "shop/web", Identity: 1000, Policy: free}, To: Peer{Name: "shop/api", Identity: 1001, Policy: strict}, Proto: wtypes.ProtoTCP, Port: 80, Policies: []*types.Policy{p}})
+	for _, want := range []string{"egress of shop/web: allow by enforcement never of the endpoint\n", "ingress of shop/api: deny by enforcement always of the endpoint, and no rule allows\n"} {
+		if !strings.Contains(e.String(), want) {
+			t.Errorf("%q is not in\n%s", want, e)
+		}
+	}
 	e = Explain(index, Question{From: Peer{Name: "203.0.113.7", Identity: identity.ReservedWorldIPv4}, To: Peer{Name: "shop/web", Identity: 1000, Policy: web}, Proto: wtypes.ProtoICMP, Port: 8})
 	if e.Verdict != types.Allow || !strings.Contains(e.String(), "egress of 203.0.113.7: not judged") {
 		t.Errorf("from outside: %s", e)
