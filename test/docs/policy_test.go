@@ -99,6 +99,7 @@ func check(dir, cast string, e example) []string {
 	o := filesource.Options{ClusterName: "default", NodeName: simulate.NodeName}
 	f, err := folder.Read(dir, o, types.ModeDefault)
 	lint, refused := "", ""
+	modes := map[string]types.Mode{"node": types.ModeDefault}
 	for _, v := range e.verdicts {
 		if rest, ok := strings.CutPrefix(v, "lint:"); ok {
 			lint = strings.TrimSpace(rest)
@@ -115,7 +116,15 @@ func check(dir, cast string, e example) []string {
 			wrong("%v", err)
 			continue
 		}
-		if text := connection(f, v); text != "" {
+		if who, word, ok := strings.Cut(strings.TrimPrefix(v, "enforcement "), ": "); ok && strings.HasPrefix(v, "enforcement ") {
+			mode, err := types.ParseMode(word)
+			if err != nil {
+				wrong("%s: %v", v, err)
+			}
+			modes[who] = mode
+			continue
+		}
+		if text := connection(f, modes, v); text != "" {
 			wrong("%s: %s", v, text)
 		}
 	}
@@ -129,8 +138,9 @@ func check(dir, cast string, e example) []string {
 
 var line = regexp.MustCompile(`^(\S+) -> (\S+) (\S+): (allow|deny)$`)
 
-// connection judges a line with the resolver and with the oracle.
-func connection(f *folder.Folder, text string) string {
+// connection judges a line with the resolver and with the oracle, each end in
+// its mode. The resolver is asked once for each end, on a node in that mode.
+func connection(f *folder.Folder, modes map[string]types.Mode, text string) string {
 	m := line.FindStringSubmatch(text)
 	if m == nil {
 		return "cannot be read"
@@ -155,11 +165,24 @@ func connection(f *folder.Folder, text string) string {
 	if err != nil {
 		return err.Error()
 	}
-	egress, ingress, err := c.Decide(from, to, proto, port)
-	if err != nil {
-		return err.Error()
+	var judged [2]simulate.Side
+	for i, name := range []string{m[1], m[2]} {
+		var has bool
+		if w.Mode, has = modes[name]; !has {
+			w.Mode = modes["node"]
+		}
+		own, err := simulate.New(w, nil)
+		if err != nil {
+			return err.Error()
+		}
+		both := [2]simulate.Side{}
+		if both[0], both[1], err = own.Decide(from, to, proto, port); err != nil {
+			return err.Error()
+		}
+		judged[i] = both[i]
 	}
-	v := oracle.Judge(oracleWorld(w), w.Policies, w.Mode, oracle.Connection{Src: from.Addr, Dst: to.Addr, Proto: proto, Port: port})
+	egress, ingress := judged[0], judged[1]
+	v := oracle.Judge(oracleWorld(w, modes), w.Policies, modes["node"], oracle.Connection{Src: from.Addr, Dst: to.Addr, Proto: proto, Port: port})
 	got := egress.Verdict == types.Allow && ingress.Verdict == types.Allow
 	if want := m[4] == "allow"; got != want || v.Allowed() != want {
 		return fmt.Sprintf("allowed: %v by the resolver, %v by the oracle; egress %s, ingress %s", got, v.Allowed(), egress.Rule, ingress.Rule)
@@ -198,10 +221,14 @@ func parsePort(s string, to simulate.End) (wtypes.Proto, uint16, error) {
 	return proto, n, nil
 }
 
-func oracleWorld(w simulate.World) *oracle.World {
+func oracleWorld(w simulate.World, modes map[string]types.Mode) *oracle.World {
 	out := &oracle.World{}
 	for _, p := range w.Pods {
-		out.Pods = append(out.Pods, oracle.Pod{Name: p.Name, Labels: p.Labels, Addrs: p.Addrs, NamedPorts: p.NamedPorts})
+		pod := oracle.Pod{Name: p.Name, Labels: p.Labels, Addrs: p.Addrs, NamedPorts: p.NamedPorts}
+		if m, own := modes[p.Name]; own {
+			pod.Enforcement = types.EnforcementOf(m)
+		}
+		out.Pods = append(out.Pods, pod)
 	}
 	for _, h := range w.Hosts {
 		if h.Labels != nil {
