@@ -340,44 +340,56 @@ func (r *run) answer(w *world, open map[flowKey]*flow) error {
 	keys := slices.SortedFunc(maps.Keys(open), func(a, b flowKey) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	w.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	for _, k := range keys[:min(answers, len(keys))] {
-		f := open[k]
-		reply, forward := f.answerable()
-		if !forward {
-			continue
-		}
-		reply = reply && w.chance(70)
-		var told []told
-		allowed := true
-		for _, x := range r.wants(w, f.conn) {
-			if f.revisions[x.dir] == x.pod.kernel.Revision {
-				continue // not asked
+		for range 2 { // what is denied is so again, from whichever end
+			allowed, err := r.answerOne(w, open[k])
+			if err != nil {
+				return err
 			}
-			r.count.add(x, f.v4())
-			r.judged[x.line]++
-			r.count.again++
-			if x.rule != f.rules[x.dir] {
-				r.count.changed++
-				told = append(told, tell(f.conn, x, x.verdict == types.Deny))
+			if allowed {
+				break
 			}
-			if x.verdict == types.Deny {
-				allowed = false
-				break // the other direction is not asked any more
-			}
-			f.rules[x.dir], f.revisions[x.dir] = x.rule, x.pod.kernel.Revision
-		}
-		from, to := f.src, f.dst
-		if reply {
-			from, to = to, from
-		}
-		atDestination := !from.local() || to.local() && w.chance(25)
-		if err := r.send(w, f.conn, reply, trial.TCPACK, atDestination, allowed, told); err != nil {
-			return err
-		}
-		if !allowed {
-			delete(open, k)
 		}
 	}
 	return r.compareFlows(w, open)
+}
+
+// answerOne sends a packet of an open connection. One that is denied leaves the
+// flow without revisions.
+func (r *run) answerOne(w *world, f *flow) (allowed bool, err error) {
+	reply, forward := f.answerable()
+	if !forward {
+		return true, nil
+	}
+	reply = reply && w.chance(70)
+	var told []told
+	allowed = true
+	before := f.rules
+	for _, x := range r.wants(w, f.conn) {
+		if f.revisions[x.dir] == x.pod.kernel.Revision {
+			continue // not asked
+		}
+		r.count.add(x, f.v4())
+		r.judged[x.line]++
+		r.count.again++
+		if x.rule != f.rules[x.dir] {
+			r.count.changed++
+			told = append(told, tell(f.conn, x, x.verdict == types.Deny))
+		}
+		if x.verdict == types.Deny {
+			allowed = false
+			break // the other direction is not asked any more
+		}
+		f.rules[x.dir], f.revisions[x.dir] = x.rule, x.pod.kernel.Revision
+	}
+	if !allowed {
+		f.rules, f.revisions = before, [2]uint32{}
+	}
+	from, to := f.src, f.dst
+	if reply {
+		from, to = to, from
+	}
+	atDestination := !from.local() || to.local() && w.chance(25)
+	return allowed, r.send(w, f.conn, reply, trial.TCPACK, atDestination, allowed, told)
 }
 
 // told is what is compared of an event.

@@ -47,6 +47,12 @@ var mutations = []mutation{
 		"an open flow is not judged again by a newer egress policy",
 	},
 	{
+		"denied", "bpf/lib/conntrack.h",
+		"\t\t\tstore_flow(key, family, &e); /*",
+		"\t\t\tfamily == FAMILY_V4 ? bpf_map_delete_elem(&weir_ct4, &key->v4) : bpf_map_delete_elem(&weir_ct6, &key->v6); /*",
+		"a flow that is denied is forgotten, and its responder opens it anew",
+	},
+	{
 		"last-bit", "bpf/lib/identity.h",
 		"key.prefixlen = family == FAMILY_V4 ? 64 : 160;", "key.prefixlen = family == FAMILY_V4 ? 63 : 160;",
 		"an entry for a single IPv4 address is not found",
@@ -58,7 +64,7 @@ var mutations = []mutation{
 	},
 	{
 		"fold", "pkg/policy/mapstate.go",
-		"\t\tif b.outdoneAbove(k, e) {", "\t\tif false && b.outdoneAbove(k, e) {",
+		"if b.makes(k.Identity) && b.outdoneAbove(k, e) {", "\t\tif false && b.outdoneAbove(k, e) {",
 		"a narrow line hides a stronger wide one",
 	},
 	{
