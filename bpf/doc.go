@@ -26,7 +26,8 @@
 // # After a restart
 //
 // Programs keep running with the maps that they were loaded with. Ours have
-// names that begin with weir_.
+// names that begin with weir_. Programs with tables of flows of two sizes may run
+// beside each other: see find_live in lib/conntrack.h.
 //
 // # Try it
 //

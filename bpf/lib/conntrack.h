@@ -107,6 +107,34 @@ static __always_inline long store_flow(const union ct_key *key, const __u8 famil
 	return bpf_map_update_elem(&weir_ct6, &key->v6, e, BPF_ANY);
 }
 
+/* The table that programs loaded before ours go by, if it is another one. */
+static __always_inline void *former_table(const __u8 family)
+{
+	__u32 only = 0;
+
+	if (family == FAMILY_V4)
+		return bpf_map_lookup_elem(&weir_former4, &only);
+	return bpf_map_lookup_elem(&weir_former6, &only);
+}
+
+/* The flow's entry, unless it has expired. One that only the former table has is
+ * taken over as it stands: its revisions say whether it is to be judged again. */
+static __always_inline struct ct_entry *find_live(const union ct_key *key, const __u8 family, __u32 now)
+{
+	struct ct_entry *e = find_flow(key, family);
+	void *former;
+
+	if (likely(e && now < e->expires))
+		return e;
+	former = former_table(family);
+	if (likely(!former))
+		return NULL;
+	e = bpf_map_lookup_elem(former, key);
+	if (!e || now >= e->expires || store_flow(key, family, e))
+		return NULL;
+	return find_flow(key, family);
+}
+
 /* Whether the flow's last judgement was a denial: it has no revision at all. The
  * entry stays, because a packet that is on its way back would open the flow anew,
  * with the other end as its initiator. A local end's revision is never 0, so
@@ -245,7 +273,8 @@ OUT_OF_LINE int judge(struct __sk_buff *skb, struct packet *p, struct judgement 
 	return -denied;
 }
 
-/* Records a flow that was just allowed. */
+/* Records a flow that was just allowed, also where programs look that do not know
+ * our table yet: its answer may pass through one of them. */
 static __always_inline int create_flow(const union ct_key *key, const struct packet *p, const __u8 family,
 				       const struct judgement *j, bool side, __u32 now)
 {
@@ -256,8 +285,11 @@ static __always_inline int create_flow(const union ct_key *key, const struct pac
 		.egress_rule = j->egress_rule,
 		.ingress_rule = j->ingress_rule,
 	};
+	void *former = former_table(family);
 
 	account(&e, p, false, now);
+	if (unlikely(former))
+		bpf_map_update_elem(former, key, &e, BPF_ANY);
 	return store_flow(key, family, &e) ? -DROP_CT_CREATE : 0;
 }
 
@@ -307,8 +339,8 @@ static __always_inline int track(struct __sk_buff *skb, struct packet *p, const 
 	int err;
 
 	side = make_key(&key, family, p->saddr, p->daddr, p->sport, p->dport, p->protocol);
-	e = find_flow(&key, family);
-	if (likely(e && now < e->expires)) {
+	e = find_live(&key, family, now);
+	if (likely(e)) {
 		reply = side != !!(e->flags & CT_INITIATOR_1);
 		if (likely(rides(e, p, family, reply))) {
 			if (likely(e->egress_revision == (reply ? dst_revision : src_revision) &&

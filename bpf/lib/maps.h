@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Every map. The loader may change max_entries of weir_ct4, weir_ct6,
  * weir_ipcache and weir_events, and replaces all but weir_calls by the pinned
- * ones of the node.
+ * ones of the node. The map in weir_former4 or weir_former6 may have any room.
  */
 #pragma once
 #include <linux/bpf.h>
@@ -62,18 +62,34 @@ struct {
 	__type(value, struct ipcache_entry);
 } weir_ipcache SEC(".maps");
 
-struct {
+struct ct4_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct ct4_key);
 	__type(value, struct ct_entry);
 } weir_ct4 SEC(".maps");
-struct {
+struct ct6_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct ct6_key);
 	__type(value, struct ct_entry);
 } weir_ct6 SEC(".maps");
+/* Empty, but while programs run that still know only a former table of flows, of
+ * another size: then that one. See find_live. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+	__array(values, struct ct4_map);
+} weir_former4 SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+	__array(values, struct ct6_map);
+} weir_former6 SEC(".maps");
 /* One for both families; the family is in the key. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -106,8 +106,8 @@ static __always_inline int check_error(struct __sk_buff *skb, const struct packe
 	if (p->hook == DIR_EGRESS && !same_address(q.addr[1], p->saddr, family))
 		return -DROP_ICMP_UNRELATED;
 	side = make_key(&key, family, q.addr[0], q.addr[1], q.sport, q.dport, q.protocol);
-	e = find_flow(&key, family);
-	if (!e || now_seconds() >= e->expires || is_denied(e))
+	e = find_live(&key, family, now_seconds());
+	if (!e || is_denied(e))
 		return -DROP_ICMP_UNRELATED;
 	reply = side != !!(e->flags & CT_INITIATOR_1);
 	if (is_icmp(family, q.protocol) && reply != (q.icmp_type == echo_reply(family)))

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/pkg/api"
 	"github.com/weirnet/weir/pkg/bpf"
+	"github.com/weirnet/weir/pkg/datapath/loader"
 	"github.com/weirnet/weir/pkg/datapath/orchestrator"
 	"github.com/weirnet/weir/pkg/endpoint"
 	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
@@ -33,6 +34,7 @@ const (
 	flowSweep     = 30 * time.Second // expired connections
 	restoreWait   = 30 * time.Second // for restored endpoints, before readiness is told without them
 	programsSweep = time.Minute      // program arrays of former agents
+	takeOverWait  = time.Second      // maps of former sizes
 )
 
 // agent holds the modules that start and stop in an order of its own.
@@ -164,6 +166,9 @@ func (a *agent) start(ctx cell.HookContext) error {
 	run, stop := context.WithCancel(context.Background())
 	a.stop = stop
 	a.loop(run, "events", a.events.source.Run)
+	for _, name := range a.maps.postponed(a.cfg) {
+		a.health.note(name, "another change of it was not finished when the last agent ended, and is now", "restart the agent to give it the size that is configured")
+	}
 	a.health.step("reading policies and pods")
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
@@ -252,10 +257,32 @@ func (a *agent) becomeReady(ctx context.Context) error {
 	}
 	a.health.becomeReady()
 	a.log.Info("Ready", "took", time.Since(a.health.started).Round(time.Millisecond))
+	a.takeOver(ctx)
 	return a.every(programsSweep, func(ctx context.Context) error {
 		_, err := a.datapath.Sweep(ctx)
 		return err
 	})(ctx)
+}
+
+// takeOver returns when no former map of another size is in use any more. Until all
+// endpoints have been built anew their former programs go by it.
+func (a *agent) takeOver(ctx context.Context) {
+	for ctx.Err() == nil {
+		done, err := a.maps.TakeOver(ctx, loader.Unused)
+		if done {
+			return
+		}
+		if err == nil {
+			_, err = a.datapath.Sweep(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("Maps of a former size are still in use", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(takeOverWait):
+		}
+	}
 }
 
 // mendPolicies undoes what others did to the policy maps.

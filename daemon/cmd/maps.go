@@ -18,8 +18,8 @@ type kernelMaps struct {
 	crowded atomic.Bool // as the last sweep found the tables of connections
 }
 
-// openMaps opens the pinned maps or creates them; one whose layout differs is
-// an error that says what to do.
+// openMaps opens the pinned maps or creates them; one of another size is replaced,
+// one whose layout differs is an error that says what to do.
 func openMaps(root bpf.Root, c *Config) (*kernelMaps, error) {
 	m, err := pinned.Open(root, pinned.Sizes{
 		IPCacheEntries: c.IPCacheEntries, CTEntries: c.CTEntries, EventBytes: c.EventBytes, Policies: policymap.Limits{Entries: int(c.PolicyEntries)},
@@ -28,6 +28,21 @@ func openMaps(root bpf.Root, c *Config) (*kernelMaps, error) {
 		return nil, err
 	}
 	return &kernelMaps{Maps: m}, nil
+}
+
+// postponed names the settings whose change has to wait for the next start, because
+// the last agent was killed while it carried out another one.
+func (m *kernelMaps) postponed(c *Config) (names []string) {
+	if m.CT4.Map().MaxEntries() != c.CTEntries || m.CT6.Map().MaxEntries() != c.CTEntries {
+		names = append(names, "conntrack-entries")
+	}
+	if m.IPCache.Map().MaxEntries() != c.IPCacheEntries {
+		names = append(names, "ipcache-entries")
+	}
+	if m.Events.Map().MaxEntries() != c.EventBytes {
+		names = append(names, "event-buffer")
+	}
+	return names
 }
 
 // infos tells the size of every map. Policy maps are counted together.
@@ -42,6 +57,7 @@ func (m *kernelMaps) infos(root bpf.Root) ([]gen.MapInfo, error) {
 		"weir_lxc": lxc, "weir_epconfig": m.Config.MemoryBytes(), "weir_policy": m.Slots.MemoryBytes(), "weir_ipcache": ipcache,
 		"weir_ct4": m.CT4.MemoryBytes(), "weir_ct6": m.CT6.MemoryBytes(), "weir_frag": m.Fragments.MemoryBytes(),
 		"weir_metrics": metrics, "weir_events": m.Events.MemoryBytes(),
+		ctmap.Former4: m.CT4.FormerBytes(), ctmap.Former6: m.CT6.FormerBytes(),
 	}
 	var out []gen.MapInfo
 	for name, em := range m.Named() {

@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"net/netip"
 	"os"
@@ -90,25 +92,53 @@ func TestTheSweepKeepsWhatAFlowCarried(t *testing.T) {
 	}
 }
 
-// An agent that is given another size says which map differs; given the former one it starts.
-func TestAMapOfAnotherSizeIsNamed(t *testing.T) {
+// An agent that is given other sizes gives the maps these; a change that was not
+// finished comes before another one, and what does not fit names the setting.
+func TestMapsOfOtherSizes(t *testing.T) {
 	env := testutils.Kernel(t)
 	root := bpf.Root{Path: env.BPFRoot}
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(filepath.Join(env.BPFRoot, "maps"))) })
-	sizes := Config{CTEntries: 64, IPCacheEntries: 16, PolicyEntries: 16, EventBytes: 1 << 16}
-	m, err := openMaps(root, &sizes)
-	require.NoError(t, err)
-	require.NoError(t, m.Close())
-	for name, change := range map[string]func(*Config){
-		"weir_ct4":    func(c *Config) { c.CTEntries = 128 },
-		"weir_events": func(c *Config) { c.EventBytes = 1 << 17 },
-	} {
-		other := sizes
-		change(&other)
-		_, err := openMaps(root, &other)
-		require.ErrorContains(t, err, name)
+	open := func(flows, prefixes, ring uint32) (*kernelMaps, []string) {
+		t.Helper()
+		c := &Config{CTEntries: flows, IPCacheEntries: prefixes, PolicyEntries: 16, EventBytes: ring}
+		m, err := openMaps(root, c)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, m.Close()) })
+		return m, m.postponed(c)
 	}
-	m, err = openMaps(root, &sizes)
+	_, late := open(1024, 16, 1<<16)
+	require.Empty(t, late)
+	require.NoError(t, os.Link(root.Map("weir_ipcache"), root.Map("first_ipcache")))
+	m, late := open(2048, 32, 1<<17)
+	require.Empty(t, late)
+	require.Equal(t, []uint32{2048, 2048, 32, 1 << 17}, []uint32{m.CT4.Map().MaxEntries(), m.CT6.Map().MaxEntries(), m.IPCache.Map().MaxEntries(), m.Events.Map().MaxEntries()})
+	m, late = open(4096, 64, 1<<17)
+	require.Equal(t, []string{"conntrack-entries"}, late)
+	_, late = open(2048, 64, 1<<18)
+	require.Equal(t, []string{"event-buffer"}, late)
+
+	used := 3 // former maps
+	unused := func(context.Context, *ebpf.Map) (bool, error) { used--; return used < 0, nil }
+	done, err := m.TakeOver(t.Context(), unused)
 	require.NoError(t, err)
-	require.NoError(t, m.Close())
+	require.False(t, done, "programs use all of them")
+	done, err = m.TakeOver(t.Context(), unused)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NoError(t, os.Rename(root.Map("first_ipcache"), root.Map("weir_ipcache_former"))) // that an agent died before it could drop
+	_, late = open(2048, 128, 1<<17)
+	require.Equal(t, []string{"ipcache-entries"}, late)
+	require.NoError(t, bpf.Drop(nil, root.Map("weir_events"))) // as the reader of events would
+	m, late = open(4096, 64, 1<<18)
+	require.Empty(t, late)
+
+	var keys [16]byte
+	for i := range uint32(900) {
+		binary.LittleEndian.PutUint32(keys[:], i)
+		require.NoError(t, m.CT4.Map().Update(keys[:], bytes.Repeat([]byte{0xff}, 40), ebpf.UpdateAny))
+	}
+	_, err = m.TakeOver(t.Context(), func(context.Context, *ebpf.Map) (bool, error) { return true, nil })
+	require.NoError(t, err)
+	_, err = openMaps(root, &Config{CTEntries: 1024, IPCacheEntries: 64, PolicyEntries: 16, EventBytes: 1 << 18})
+	require.ErrorContains(t, err, "give weir_ct4 room for 1024: it holds 900 live flows; give conntrack-entries at least 1200")
 }

@@ -111,10 +111,10 @@ func (a *agent) components() []gen.Component {
 	add("enforcement", loose, gen.StateWarning, modes, "weir endpoint enforcement ID node; see: weir endpoint list")
 	out[len(out)-1].Message = modes // also where they allow less
 	add("policy maps", degraded > 0, gen.StateFailing, "too large for the map, which allows less than the policy: that of "+spell.Count(degraded, "endpoint"), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
-	add("connections", a.maps.crowded.Load(), gen.StateWarning, "their table is full or nearly: the kernel forgets those longest unused and judges their next packet anew", "raise conntrack-entries; who fills it: weir bpf ct")
+	add("connections", a.maps.crowded.Load(), gen.StateWarning, "their table is full or nearly: the kernel forgets those longest unused and judges their next packet anew", "raise conntrack-entries and restart the agent, which costs no connection; who fills it: weir bpf ct")
 	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
 	lost, err := a.maps.Metrics.LostEvents()
-	add("events", err == nil && lost > 0, gen.StateWarning, fmt.Sprintf("%d events found no room in the ring", lost), "raise event-buffer")
+	add("events", err == nil && lost > 0, gen.StateWarning, fmt.Sprintf("%d events found no room in the ring", lost), "raise event-buffer and restart the agent")
 	return out
 }
 

@@ -18,7 +18,7 @@ type LayoutError struct {
 
 // Error names the differences and what to do about them.
 func (e *LayoutError) Error() string {
-	return fmt.Sprintf("the map pinned at %s is of another layout: %s; give the former limits, or stop the agent and remove the pin to start with an empty map",
+	return fmt.Sprintf("the map pinned at %s is of another layout: %s; stop the agent and remove the pin to start with an empty map",
 		e.Path, strings.Join(e.Differences, ", "))
 }
 

@@ -202,6 +202,9 @@ func TestAnOldArrayServesItsProgramsUntilTheLastOneIsGone(t *testing.T) {
 	if n, err := second.ReleaseRetired(t.Context()); n != 0 || err != nil {
 		t.Fatalf("released %d, %v while two programs use the array", n, err)
 	}
+	if unused, err := Unused(t.Context(), first.marker); unused || err != nil {
+		t.Errorf("the map of the old bodies is unused: %v, %v", unused, err)
+	}
 	if err := old.Close(); err != nil { // endpoint 1 was replaced
 		t.Fatal(err)
 	}
@@ -226,6 +229,16 @@ func TestAnOldArrayServesItsProgramsUntilTheLastOneIsGone(t *testing.T) {
 	}
 	if names := pinnedShapes(t, root); released != 1 || len(names) != 1 || strings.Contains(names[0], "-") {
 		t.Errorf("released %d, pinned now: %v", released, names)
+	}
+	unused := false
+	for i := 0; i < 1000 && !unused; i++ { // nor are they gone at once
+		var err error
+		if unused, err = Unused(t.Context(), first.marker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used, err := Unused(t.Context(), second.marker); !unused || used || err != nil {
+		t.Errorf("unused: %v, of the bodies in use %v, %v", unused, used, err)
 	}
 	if got := run(t, fresh.To); got != 1201 {
 		t.Errorf("the array in use: %d", got)

@@ -122,6 +122,23 @@ func (l *Loader) isCurrent(dir string, calls uint32) bool {
 	return err != nil || now != calls || l.isLoaded(filepath.Base(dir))
 }
 
+// Unused reports whether no program in the kernel refers to a map, attached or not,
+// and none that did runs any more.
+func Unused(ctx context.Context, m *ebpf.Map) (bool, error) {
+	id, err := mapID(m)
+	if err != nil {
+		return false, err
+	}
+	used, err := usedMaps(ctx)
+	if err != nil || len(used[id]) > 0 {
+		return false, err
+	}
+	if err := waitGracePeriod(ctx); err != nil {
+		return false, fmt.Errorf("wait for a grace period: %w", err)
+	}
+	return true, nil
+}
+
 // users are the programs that refer to one map.
 type users map[uint32]bool
 

@@ -3,7 +3,7 @@
 // # What
 //
 // Open opens each map below an agent's root or creates it; Named gives them to the
-// loader by their names in C.
+// loader by their names in C. TakeOver ends the change of a map's size.
 //
 // # Neighbours
 //
@@ -16,8 +16,12 @@
 //
 // # After a restart
 //
-// Each map is recognised by its pin path; one whose layout or room differs is an
-// error that says what to do.
+// Each map is recognised by its pin path; one whose layout differs is an error that
+// says what to do. Another size of weir_ipcache, weir_ct4, weir_ct6 and weir_events is
+// carried out: a new map takes the pin over at Open, all endpoints' programs are loaded
+// again, as at any start, and once no program in the kernel knows the former map,
+// TakeOver takes the rest of it over and it goes. The size of a policy is no property
+// of its map.
 //
 // # Try it
 //

@@ -1,6 +1,7 @@
 package pinned
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -92,8 +93,37 @@ func (m *Maps) Named() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"weir_lxc": m.LXC.Map(), "weir_epconfig": m.Config.Map(), "weir_policy": m.Slots.Map(), "weir_ipcache": m.IPCache.Map(),
 		"weir_ct4": m.CT4.Map(), "weir_ct6": m.CT6.Map(), "weir_frag": m.Fragments.Map(),
+		ctmap.Former4: m.CT4.FormerMap(), ctmap.Former6: m.CT6.FormerMap(),
 		"weir_metrics": m.Metrics.Map(), "weir_events": m.Events.Map(),
 	}
+}
+
+// resized is a map that took the place of one of another size.
+type resized interface {
+	Former() *ebpf.Map
+	TakeOver() error
+}
+
+// TakeOver takes what former maps of other sizes hold over, of those that are
+// unused, which says that no program knows them any more, and reports whether
+// there is no former map left. Call it again until then.
+func (m *Maps) TakeOver(ctx context.Context, unused func(context.Context, *ebpf.Map) (bool, error)) (done bool, err error) {
+	done = true
+	for _, r := range []resized{m.CT4, m.CT6, m.Events} {
+		former := r.Former()
+		if former == nil {
+			continue
+		}
+		ok, err := unused(ctx, former)
+		if err == nil && ok {
+			err = r.TakeOver()
+		}
+		if err != nil {
+			return false, err
+		}
+		done = done && r.Former() == nil
+	}
+	return done, nil
 }
 
 // Close closes what is open, last opened first. Pins stay.

@@ -39,7 +39,7 @@ func TestEveryMapIsPinnedUnderItsNameAndFoundAgain(t *testing.T) {
 		}
 	}
 	pins, err := os.ReadDir(root.Map(""))
-	if err != nil || len(pins) < len(ids) || len(ids) != 9 {
+	if err != nil || len(pins) < len(ids) || len(ids) != 11 {
 		t.Errorf("%d maps, %d pins, %v", len(ids), len(pins), err)
 	}
 }

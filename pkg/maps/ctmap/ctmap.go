@@ -1,8 +1,10 @@
 package ctmap
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"github.com/cilium/ebpf"
 
@@ -33,6 +35,11 @@ type Map struct {
 	m      *ebpf.Map
 	family Family
 	lock   bpf.UpdateLock // writers of this process; the programs do not take it
+	path   string
+	table  *ebpf.Map // weir_former4 or weir_former6; nil of one from Open
+
+	takeOver sync.Mutex // guards former, and keeps purges and the take-over apart
+	former   *ebpf.Map  // of another size; nil: no program knows another map than m
 }
 
 func spec(f Family, maxEntries uint32) *ebpf.MapSpec {
@@ -55,24 +62,29 @@ func Open(root bpf.Root, f Family) (*Map, error) {
 }
 
 // OpenOrCreate opens the family's pinned map or creates and pins an empty one
-// with room for maxEntries flows; 0 means DefaultEntries.
+// with room for maxEntries flows; 0 means DefaultEntries. If a map with other room
+// is pinned, both are in use until TakeOver.
 func OpenOrCreate(root bpf.Root, f Family, maxEntries uint32) (*Map, error) {
 	if maxEntries == 0 {
 		maxEntries = DefaultEntries
 	}
 	s := spec(f, maxEntries)
-	m, err := bpf.OpenOrCreate(s, root.Map(s.Name))
-	if err != nil {
+	c := &Map{family: f, path: root.Map(s.Name)}
+	var err error
+	if c.m, c.former, err = bpf.OpenResized(s, c.path, func(former, m *ebpf.Map) error { return fits(f, former, m) }); err != nil {
 		return nil, err
 	}
-	return &Map{m: m, family: f}, nil
+	if err := c.openFormer(root); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // Map is the kernel's map, for the loader.
 func (c *Map) Map() *ebpf.Map { return c.m }
 
-// Close closes the descriptor; the pin keeps the map.
-func (c *Map) Close() error { return c.m.Close() }
+// Close closes the descriptors; the pins keep the maps.
+func (c *Map) Close() error { return errors.Join(c.m.Close(), c.table.Close(), c.former.Close()) }
 
 // Each calls fn with every flow until it returns false. Flows that come or go
 // meanwhile may be missing or come twice.
@@ -94,7 +106,7 @@ func (c *Map) Dump() ([]Flow, error) {
 // gone with each of them. It returns the numbers of deleted and of remaining
 // flows; they are right also with an error.
 func (c *Map) GC(now uint32, gone func(Flow)) (deleted, left int, err error) {
-	return c.sweep(func(f Flow) bool { return f.Expires <= now }, gone)
+	return c.sweep(c.m, func(f Flow) bool { return f.Expires <= now }, gone)
 }
 
 // Purge deletes the flows of an address, whichever end it is.
@@ -103,20 +115,26 @@ func (c *Map) Purge(addr netip.Addr) (deleted int, err error) {
 	if addr.Is4() != (c.family == IPv4) {
 		return 0, nil
 	}
-	deleted, _, err = c.sweep(func(f Flow) bool {
-		return f.Initiator.Addr() == addr || f.Responder.Addr() == addr
-	}, func(Flow) {})
+	c.takeOver.Lock()
+	defer c.takeOver.Unlock()
+	of := func(f Flow) bool { return f.Initiator.Addr() == addr || f.Responder.Addr() == addr }
+	if c.former != nil { // first, as programs fetch from it what they miss
+		_, _, err = c.sweep(c.former, of, func(Flow) {})
+	}
+	if err == nil {
+		deleted, _, err = c.sweep(c.m, of, func(Flow) {})
+	}
 	if err != nil {
 		err = fmt.Errorf("forget the connections of %s: %w", addr, err)
 	}
 	return deleted, err
 }
 
-func (c *Map) sweep(drop func(Flow) bool, gone func(Flow)) (deleted, left int, err error) {
+func (c *Map) sweep(m *ebpf.Map, drop func(Flow) bool, gone func(Flow)) (deleted, left int, err error) {
 	if c.family == IPv4 {
-		return sweep[key4](c, drop, gone)
+		return sweep[key4](m, &c.lock, drop, gone)
 	}
-	return sweep[key6](c, drop, gone)
+	return sweep[key6](m, &c.lock, drop, gone)
 }
 
 // MemoryBytes is the kernel memory of the map, allocated at creation.
@@ -142,11 +160,11 @@ func each[K rawKey](m *ebpf.Map, fn func(Flow) bool) error {
 // sweep deletes after each chunk that it reads, so that little time passes
 // between the judgement and the deletion. A hash is read bucket by bucket, so
 // deletions do not disturb it.
-func sweep[K rawKey](c *Map, drop func(Flow) bool, gone func(Flow)) (deleted, left int, err error) {
+func sweep[K rawKey](m *ebpf.Map, lock *bpf.UpdateLock, drop func(Flow) bool, gone func(Flow)) (deleted, left int, err error) {
 	var victims []K
 	var flows []Flow // of the victims
 	var failed error
-	err = bpf.Chunks(c.m, func(keys []K, entries []entry) bool {
+	err = bpf.Chunks(m, func(keys []K, entries []entry) bool {
 		victims, flows = victims[:0], flows[:0]
 		for i := range keys {
 			if f := decode(keys[i], entries[i]); drop(f) {
@@ -154,7 +172,7 @@ func sweep[K rawKey](c *Map, drop func(Flow) bool, gone func(Flow)) (deleted, le
 			}
 		}
 		left += len(keys) - len(victims)
-		failed = c.lock.Do(func() error { return bpf.Delete(c.m, victims) })
+		failed = lock.Do(func() error { return bpf.Delete(m, victims) })
 		if failed == nil {
 			deleted += len(victims)
 			for _, f := range flows {

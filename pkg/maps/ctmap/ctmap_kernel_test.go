@@ -19,6 +19,8 @@ func TestTheMapIsTheOneOfC(t *testing.T) {
 	testutils.SameMap(t, spec(IPv4, DefaultEntries))
 	testutils.SameMap(t, spec(IPv6, DefaultEntries))
 	testutils.SameMap(t, fragmentsSpec())
+	testutils.SameMap(t, formerSpec(IPv4))
+	testutils.SameMap(t, formerSpec(IPv6))
 }
 
 func TestAFlowIsSeenFromItsInitiator(t *testing.T) {
@@ -168,7 +170,7 @@ func newMap(t *testing.T, f Family, maxEntries uint32) (*Map, bpf.Root) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.Remove(root.Map(spec(f, 0).Name)) })
+	t.Cleanup(func() { os.RemoveAll(root.Map("")) })
 	return m, root
 }
 
@@ -198,4 +200,8 @@ func put(t *testing.T, m *Map, low, high netip.AddrPort, proto uint8, e entry) {
 
 func addrPort(host byte, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, host}), uint16(port))
+}
+
+func six(host, port int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(host)}), uint16(port))
 }

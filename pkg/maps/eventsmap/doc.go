@@ -20,7 +20,10 @@
 // # After a restart
 //
 // The ring is recognised by its pin path <root>/maps/weir_events; records that
-// came while no agent ran are read first.
+// came while no agent ran are read first. If another size is asked for, a new ring
+// takes the pin over, and Run reads the former one beside it until TakeOver says that
+// no program writes to it any more; then it is read to the end and goes. How far a
+// ring was read is kept by the kernel, so no record is told twice, whoever dies.
 //
 // # Try it
 //

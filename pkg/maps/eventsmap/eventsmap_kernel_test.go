@@ -3,8 +3,10 @@ package eventsmap
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -133,6 +135,81 @@ func TestAFullRingLosesTheNewestAndIsReadWhole(t *testing.T) {
 		t.Errorf("read %d of %d, %v", read, kept, err)
 	}
 	cancel()
+}
+
+// Programs that were loaded before write to the former ring until they are gone;
+// all is read, once, also if an agent dies in between.
+func TestARingOfAnotherSizeIsReadBesideTheFormerOne(t *testing.T) {
+	root := openRoot(t)
+	defer os.RemoveAll(root.Map(""))
+	open := func(size uint32) *Map {
+		t.Helper()
+		m, err := OpenOrCreate(root, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	first := open(1 << 16)
+	old := producer(t, first)
+	seen := map[uint64]int{}
+	run := func(m *Map, until uint64) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if err := m.Run(ctx, func(b []byte) {
+			n := binary.NativeEndian.Uint64(b)
+			if seen[n]++; n == until {
+				cancel()
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	length := 64
+	write := func(p *ebpf.Program) { produce(t, p, length); length++ }
+	write(old)
+	first.Close()
+	for _, size := range []uint32{1 << 17, 1 << 15} {
+		m := open(size)
+		if m.Former() == nil || m.MemoryBytes() != uint64(size) {
+			t.Fatalf("%s after %s", m.m, m.Former())
+		}
+		fresh := producer(t, m)
+		write(old)
+		write(fresh)
+		run(m, uint64(length-1))
+		m.Close()
+		m = open(size) // a killed agent
+		write(fresh)
+		write(old)
+		run(m, uint64(length-1))
+		write(old)
+		if err := m.TakeOver(); err != nil || m.Former() != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- m.Run(ctx, func(b []byte) { seen[binary.NativeEndian.Uint64(b)]++ }) }()
+		for m.former.Load() != nil {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(root.Map(Name) + "_former"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the former ring is still pinned: %v", err)
+		}
+		m.Close()
+		old = fresh
+	}
+	for n := range length - 64 {
+		if seen[uint64(64+n)] != 1 {
+			t.Errorf("record %d was told %d times", n, seen[uint64(64+n)])
+		}
+	}
 }
 
 func openRoot(t *testing.T) bpf.Root {

@@ -20,7 +20,8 @@
 // The map is recognised by its pin path <root>/maps/weir_ipcache. Its entries
 // are still in force; pkg/ipcache compares them with Dump and removes what is
 // left over once its sources are in sync. If other room is asked for, a map that has
-// it takes the entries and the pin over; programs find it once they are loaded again.
+// it takes the entries and the pin over; programs find it once they are loaded again,
+// and until then go on with the former one, which nobody writes to any more.
 //
 // # Try it
 //

@@ -67,9 +67,9 @@ func OpenOrCreate(root bpf.Root, maxEntries uint32) (*Map, error) {
 	if maxEntries == 0 {
 		maxEntries = DefaultEntries
 	}
-	m, err := bpf.OpenOrCreate(spec(maxEntries), root.Map(Name))
-	if other := (*bpf.LayoutError)(nil); errors.As(err, &other) {
-		m, err = resized(root.Map(Name), maxEntries)
+	m, former, err := bpf.OpenResized(spec(maxEntries), root.Map(Name), copyAll)
+	if err == nil && former != nil { // programs that are not loaded again yet keep it; nobody writes to it
+		err = bpf.Drop(former, root.Map(Name))
 	}
 	if err != nil {
 		return nil, err
