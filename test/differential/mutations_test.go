@@ -64,7 +64,7 @@ var mutations = []mutation{
 	},
 	{
 		"fold", "pkg/policy/mapstate.go",
-		"if b.makes(k.Identity) && b.outdoneAbove(k, e) {", "\t\tif false && b.outdoneAbove(k, e) {",
+		"if b.makes(k.Identity) && b.outdoneAbove(k, e) {", "if false && b.outdoneAbove(k, e) {",
 		"a narrow line hides a stronger wide one",
 	},
 	{
