@@ -2,11 +2,13 @@ package bpf_test
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/pkg/drop"
+	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/testutils"
 )
 
@@ -279,5 +281,45 @@ func TestAnExpiredEntryIsNone(t *testing.T) {
 		}
 		expect(t, n.from(b, between(b, b.addr(f), a.addr(f)).udp(53, 40000, "late").frame(t)), actRedirect,
 			told{eventVerdict, egress, 0, b.id, 102}, told{eventVerdict, ingress, 0, a.id, 101})
+	})
+}
+
+// An address that the agent has no room or no number for is denied in both
+// directions: whatever the policy allows, audited or not, also on a live flow.
+func TestAClosedPeerIsDeniedWhateverThePolicySays(t *testing.T) {
+	testutils.Kernel(t, testutils.Tool("clang-19"))
+	n, a, _ := openPair(t)
+	const reserved, other = uint32(identity.ReservedClosed), 16777300
+	revision := uint32(10)
+	both(t, func(t *testing.T, f family) {
+		out := between(a, a.addr(f), outside(f)).tcp(40000, 80, "S").frame(t)
+		in := between(nil, outside(f), a.addr(f)).tcp(40001, 80, "S").frame(t)
+		all := netip.PrefixFrom(outside(f), 0).Masked().String()
+		for _, c := range []struct {
+			who, where uint32
+			shut       bool
+		}{{reserved, reserved, true}, {other, reserved, true}, {reserved, 0, true}, {other, other, false}} {
+			for _, slot := range []uint32{slotAllow, slotDeny, 0} {
+				for _, audit := range []uint64{0, 1} {
+					n.know(all, other, other)
+					n.apply(a, slotAllow, revision)
+					n.forget()
+					n.from(a, out) // a flow that is live
+					n.know(all, c.who, c.where)
+					revision++
+					n.apply(a, slot, revision)
+					config := n.config(a)
+					config[2] = audit
+					n.put("weir_epconfig", a.id, config)
+					for direction, r := range map[uint8]result{egress: n.from(a, out), ingress: n.to(a, in)} {
+						if c.shut {
+							expect(t, r, actShot, told{eventDrop, direction, drop.PrefixClosed, a.id, 0})
+						} else if open := slot == slotAllow || audit == 1 && slot == slotDeny; open != (r.act != actShot) {
+							t.Errorf("%+v, slot %d, audit %d, direction %d: verdict %d", c, slot, audit, direction, r.act)
+						}
+					}
+				}
+			}
+		}
 	})
 }

@@ -27,7 +27,8 @@
 	X(FORBIDDEN_ICMP4, 223, "forbidden-icmpv4", "ICMP redirect, source quench and router discovery may not pass. A pod has no business to send them; capture the sender with tcpdump.") \
 	X(ICMP_UNRELATED, 224, "icmp-error-unrelated", "An ICMP error quotes a packet of no live connection of its receiver. It is forged, or the connection is over.") \
 	X(NOT_ENDPOINT, 225, "destination-not-endpoint", "The node sent the pod a packet for an address that is not the pod's. Look for a stale route with `ip route get`.") \
-	X(SELF, 226, "own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table.")
+	X(SELF, 226, "own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table.") \
+	X(PREFIX_CLOSED, 227, "prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries.")
 
 enum drop_reason {
 #define X(name, number, ...) DROP_##name = number,

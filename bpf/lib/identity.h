@@ -6,6 +6,7 @@
 
 #define IDENTITY_WORLD_IPV4 9
 #define IDENTITY_WORLD_IPV6 10
+#define IDENTITY_CLOSED 99 /* what the agent could not give an identity; see pkg/ipcache */
 
 static __always_inline struct endpoint_info *lookup_endpoint(const __be32 *addr, const __u8 family)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Asks the policy map of an endpoint for one direction of a flow. */
 #pragma once
+#include "identity.h"
 #include "maps.h"
 #include "parse.h"
 
@@ -41,8 +42,8 @@ strongest_entry(void *map, struct policy_key *key, __u32 identity, __u32 prefix_
 }
 
 /* Judges one direction. A line that passes (a Pass of an ordered tier) sends the
- * lookup to the stage that holds the tiers below. Leaves rule, revision, endpoint
- * and direction in p.
+ * lookup to the stage that holds the tiers below. A closed peer is denied whatever
+ * the policy says. Leaves rule, revision, endpoint and direction in p.
  * word is the endpoint's policy word, read before this call and before the
  * identities were looked up. Returns 0 for allow, else the drop reason. */
 OUT_OF_LINE int judge_direction(struct packet *p, __u64 word, __u32 endpoint, __u32 direction)
@@ -62,6 +63,8 @@ OUT_OF_LINE int judge_direction(struct packet *p, __u64 word, __u32 endpoint, __
 	p->endpoint = endpoint;
 	p->revision = word >> 32;
 	p->rule = 0;
+	if (unlikely(identity == IDENTITY_CLOSED || prefix_identity == IDENTITY_CLOSED))
+		return DROP_PREFIX_CLOSED;
 	if (!slot)
 		return DROP_POLICY;
 	map = bpf_map_lookup_elem(&weir_policy, &slot);

@@ -24,6 +24,7 @@ const (
 	ICMPUnrelated  Reason = 224 // icmp-error-unrelated
 	NotEndpoint    Reason = 225 // destination-not-endpoint
 	Self           Reason = 226 // own-address
+	PrefixClosed   Reason = 227 // prefix-closed
 )
 
 var texts = map[Reason]text{
@@ -47,4 +48,5 @@ var texts = map[Reason]text{
 	ICMPUnrelated:  {"icmp-error-unrelated", "An ICMP error quotes a packet of no live connection of its receiver. It is forged, or the connection is over."},
 	NotEndpoint:    {"destination-not-endpoint", "The node sent the pod a packet for an address that is not the pod's. Look for a stale route with `ip route get`."},
 	Self:           {"own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table."},
+	PrefixClosed:   {"prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries."},
 }

@@ -13,7 +13,8 @@
 // # Rules
 //
 // Numbers of a scope other than global mean something on this node only. The
-// zero value is no identity, and the wildcard peer in policy maps.
+// zero value is no identity, and the wildcard peer in policy maps. Closed is the one
+// reserved number without labels: no selector can match it.
 //
 // # Try it
 //

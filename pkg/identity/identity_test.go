@@ -31,6 +31,14 @@ func TestReservedTable(t *testing.T) {
 		require.True(t, id.IsReserved())
 	}
 	require.True(t, table[ReservedKubeAPIServer].HasReserved("remote-node"))
+	require.NotContains(t, table, ReservedClosed, "no selector may match it")
+	_, ok := LabelsOfReserved(ReservedClosed)
+	require.False(t, ok)
+	require.True(t, ReservedClosed.IsReserved())
+	parsed, err := Parse("closed")
+	require.NoError(t, err)
+	require.Equal(t, ReservedClosed, parsed)
+	require.Equal(t, "closed", ReservedClosed.String())
 	delete(table, 1)
 	require.Contains(t, ReservedIdentities(), ReservedHost, "the caller has a copy")
 }
@@ -52,6 +60,7 @@ func TestLookupReservedByLabels(t *testing.T) {
 		{"the key alone does not make it reserved", []string{"k8s:host"}, 0},
 		{"an unknown reserved name", []string{"reserved:nobody"}, 0},
 		{"the name of number 0", []string{"reserved:unknown"}, 0},
+		{"the number without labels", []string{"reserved:closed"}, 0},
 		{"nothing", nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

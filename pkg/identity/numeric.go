@@ -46,6 +46,10 @@ const (
 	ReservedIngress       NumericIdentity = 8
 	ReservedWorldIPv4     NumericIdentity = 9
 	ReservedWorldIPv6     NumericIdentity = 10
+	// ReservedClosed is who and where an address is that nobody may talk to: the
+	// kernel has no room or no number for its prefix. It has no labels, so that no
+	// selector matches it, and the data plane asks no policy about it.
+	ReservedClosed NumericIdentity = 99
 )
 
 // Scope returns the scope bits.

@@ -18,6 +18,7 @@ var names = map[NumericIdentity]string{
 	ReservedIngress:       labels.NameIngress,
 	ReservedWorldIPv4:     labels.NameWorldIPv4,
 	ReservedWorldIPv6:     labels.NameWorldIPv6,
+	ReservedClosed:        "closed",
 }
 
 var (
@@ -28,7 +29,7 @@ var (
 func init() {
 	for id, name := range names {
 		numbers[name] = id
-		if id != InvalidIdentity {
+		if id != InvalidIdentity && id != ReservedClosed {
 			reserved[id] = labels.NewLabelArray(labels.Reserved(name))
 		}
 	}
@@ -36,7 +37,8 @@ func init() {
 		labels.Reserved(labels.NameKubeAPIServer), labels.Reserved(labels.NameRemoteNode))
 }
 
-// ReservedIdentities returns a copy of the reserved table.
+// ReservedIdentities returns a copy of the reserved table, which is of numbers
+// with labels: closed is not in it.
 func ReservedIdentities() IdentityMap { return maps.Clone(reserved) }
 
 // LookupReservedByLabels returns the fixed number of a label set, if it has one.
@@ -56,8 +58,11 @@ func LookupReservedByLabels(a labels.LabelArray) (NumericIdentity, bool) {
 	if len(a) != 1 || a[0].Source != labels.SourceReserved {
 		return 0, false
 	}
-	id, ok := numbers[a[0].Key]
-	return id, ok && id != InvalidIdentity
+	id := numbers[a[0].Key]
+	if _, ok := reserved[id]; !ok {
+		return 0, false
+	}
+	return id, true
 }
 
 // LabelsOfReserved returns the labels of a reserved number.

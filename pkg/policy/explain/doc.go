@@ -13,7 +13,8 @@
 //
 // # Rules
 //
-// Pure. The first match of policy.Matching decides; nothing here judges anew.
+// Pure. The first match of policy.Matching decides; nothing here judges anew. An
+// end that is closed (pkg/ipcache) is denied without a match, audited or not.
 //
 // # Try it
 //

@@ -23,6 +23,11 @@ type Peer struct {
 	Addr netip.Addr
 }
 
+// closed reports whether the data plane denies the end without asking a policy.
+func (p *Peer) closed() bool {
+	return p.Identity == identity.ReservedClosed || p.PrefixIdentity == identity.ReservedClosed
+}
+
 // Question is the connection to judge.
 type Question struct {
 	From, To Peer
@@ -49,6 +54,9 @@ type Loser struct {
 	Why string // it did not decide, in words
 }
 
+// closed reports whether no policy was asked, and none can change the verdict.
+func (j *Judgement) closed() bool { return j.Rule.Ref.Kind == types.KindClosed }
+
 // Explanation is the whole answer.
 type Explanation struct {
 	Question
@@ -62,7 +70,7 @@ type Explanation struct {
 func Explain(x *policy.Index, q Question) Explanation {
 	e := explain(x, q)
 	for _, j := range e.judgements() {
-		if j.Verdict == e.Verdict {
+		if j.Verdict == e.Verdict && !j.closed() {
 			j.Changes = changes(x, q, e.Verdict, j)
 		}
 	}
@@ -100,6 +108,10 @@ func (q *Question) ends(dir types.Direction) (subject, peer *Peer) {
 
 func judge(x *policy.Index, dir types.Direction, q Question) *Judgement {
 	subject, peer := q.ends(dir)
+	if peer.closed() {
+		return &Judgement{Direction: dir, Verdict: types.Deny, Isolating: subject.Policy.Direction(dir).Isolating,
+			Rule: policy.Match{Entry: types.Entry{Verdict: types.Deny}, Ref: types.RuleRef{Kind: types.KindClosed}}}
+	}
 	matches := subject.Policy.Matching(x, dir, peer.Identity, peer.PrefixIdentity, q.Proto, q.Port)
 	j := &Judgement{Direction: dir, Verdict: matches[0].Entry.Verdict, Rule: matches[0], Isolating: subject.Policy.Direction(dir).Isolating}
 	for _, m := range matches[1:] {

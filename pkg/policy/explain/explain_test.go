@@ -88,3 +88,27 @@ func TestAnExplanationNamesWhatDecidedAndWhatLost(t *testing.T) {
 		t.Errorf("from outside: %s", e)
 	}
 }
+
+// What the kernel denies without asking a policy is told as that, and no rule is
+// said to change it.
+func TestAClosedEndIsDeniedWhateverThePolicySays(t *testing.T) {
+	index := policy.NewIndex(identity.IdentityMap{1000: app("web")})
+	web := policy.Resolve(policy.Subject{Identity: 1000, Labels: app("web")}, nil, types.ModeDefault, func(types.RuleRef) types.RuleID { return 1 })
+	pod := Peer{Name: "shop/web", Identity: 1000, Policy: web, Audit: true}
+	for _, out := range []Peer{
+		{Name: "203.0.113.9", Identity: identity.ReservedClosed, PrefixIdentity: identity.ReservedClosed},
+		{Name: "203.0.113.9", Identity: identity.ReservedClosed}, {Name: "203.0.113.9", Identity: 1001, PrefixIdentity: identity.ReservedClosed},
+	} {
+		for _, q := range []Question{{From: pod, To: out}, {From: out, To: pod}} {
+			q.Proto, q.Port = wtypes.ProtoTCP, 80
+			e := Explain(index, q)
+			text := e.String()
+			if e.Verdict != types.Deny || !strings.Contains(text, "gress of shop/web: deny by the other end's prefix, which has no room") {
+				t.Errorf("%+v: %s", out, text)
+			}
+			if strings.Contains(text, "audit") || strings.Contains(text, "would be") {
+				t.Errorf("%+v: %s", out, text)
+			}
+		}
+	}
+}

@@ -35,7 +35,7 @@ func (j *Judgement) write(b *strings.Builder, where string, end Peer) {
 		return
 	}
 	fmt.Fprintf(b, "  %s: %s by %s\n", where, j.Verdict, j.Rule.Ref)
-	if end.Audit && j.Verdict == types.Deny {
+	if end.Audit && j.Verdict == types.Deny && !j.closed() {
 		fmt.Fprintf(b, "    let through all the same: %s is in audit mode\n", end.Name)
 	}
 	for _, l := range j.Losers {

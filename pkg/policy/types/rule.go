@@ -103,6 +103,9 @@ const (
 	KindEndpointNever
 	// KindEndpointAlways is KindModeAlways by the endpoint's own mode.
 	KindEndpointAlways
+	// KindClosed denies because the kernel has no room or no number for the other
+	// end's prefix; no policy is asked.
+	KindClosed
 )
 
 // OfEndpoint is the kind where the endpoint's own mode says what k says of the
@@ -224,6 +227,8 @@ func (r RuleRef) String() string {
 		return "enforcement never of the endpoint"
 	case KindEndpointAlways:
 		return "enforcement always of the endpoint, and no rule allows"
+	case KindClosed:
+		return "the other end's prefix, which has no room in the ipcache map or no identity number and is closed; see: weir status"
 	}
 	return fmt.Sprintf("rule kind %d", r.Kind)
 }
