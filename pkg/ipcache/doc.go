@@ -28,18 +28,27 @@
 // was not removed before, then the latest. Only an owner removes its metadata.
 //
 // Order of one round: allocate; announce new identities and wait until all policy
-// maps hold them; write entries; delete entries; tell endpoints; let live flows
-// be judged again; release; announce the identities that have gone. A number
-// that cannot be had leaves a prefix as plain world and an address as
-// unmanaged, so that no entry of a wider prefix stands in for it. Whatever
-// fails is tried again, after 100 ms to 10 s.
+// maps hold them; write entries, narrow before wide; delete entries, wide before
+// narrow; tell endpoints; let live flows be judged again; release; announce the
+// identities that have gone. Whatever fails is tried again, after 100 ms to 10 s.
+//
+// What cannot be told apart is closed: it has the reserved identity closed, which
+// the data plane denies in both directions whatever the policy says. That is a
+// prefix or an owner that no number can be had for; and, where the map has no room
+// for all, the nearest prefix around each that is left out, or all of the family if
+// there is none, but for narrower prefixes that have room. The addresses of this
+// node have room first, then others of the cluster, then prefixes of policies with
+// others inside, then the rest; in each in the order of address. Two places stay
+// free for closing a whole family. At every moment an address has its answer from
+// before the round, that from after it, or is closed. Closed ones open by
+// themselves when there is room again.
 //
 // # After a restart
 //
 // Start reads the kernel's entries and leaves those that nobody has asked for
-// yet alone, until Prune. Numbers are the same as before (identity/cache), so
-// nothing is written that is already there. Start only after the policies have
-// been read and the prefixes of policies were set.
+// yet alone, until Prune; what was closed stays so until then. Numbers are the
+// same as before (identity/cache), so nothing is written that is already there.
+// Start only after the policies have been read and the prefixes of policies were set.
 //
 // # Try it
 //

@@ -33,6 +33,8 @@ type fakes struct {
 	told     map[netip.Addr][2]identity.NumericIdentity
 	faults   map[string]int // calls of this name that fail yet
 	broken   []string       // violations of the order
+	room     int            // places in the kernel's map
+	look     func()         // is called after every single change of the kernel's map
 	identity *cache.Cache
 }
 
@@ -86,11 +88,14 @@ func (f *fakes) IPCacheChanged() {
 	_ = f.say("changed", "")
 }
 
-func (f *fakes) Upsert(entries map[netip.Prefix]ipcachemap.Entry) error {
+func (f *fakes) Room() int { return f.room }
+
+func (f *fakes) Write(ps []netip.Prefix, entries []ipcachemap.Entry) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	err := f.say("upsert", "%s", prefixes(maps.Keys(entries)))
-	for p, e := range entries {
+	err := f.say("upsert", "%s", prefixes(slices.Values(ps)))
+	for i, p := range ps {
+		e := entries[i]
 		for _, id := range []uint32{e.Identity, e.PrefixIdentity} {
 			n := identity.NumericIdentity(id)
 			if _, ok := f.known[n]; n != 0 && !n.IsReserved() && !ok {
@@ -98,9 +103,15 @@ func (f *fakes) Upsert(entries map[netip.Prefix]ipcachemap.Entry) error {
 			}
 		}
 		f.touched[p]++
-		if err == nil || len(p.String())%2 == 0 { // a failed batch is written in part
-			f.kernel[p] = e
+		if err != nil && i >= len(ps)/2 { // a failed batch is written in part
+			break
 		}
+		if _, ok := f.kernel[p]; !ok && len(f.kernel) == f.room {
+			f.broken = append(f.broken, fmt.Sprintf("%s is written into a full map", p))
+			return ipcachemap.ErrFull
+		}
+		f.kernel[p] = e
+		f.look()
 	}
 	return err
 }
@@ -109,10 +120,12 @@ func (f *fakes) Delete(ps ...netip.Prefix) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.say("delete", "%s", prefixes(slices.Values(ps)))
-	for _, p := range ps {
-		if err == nil || len(p.String())%2 == 0 {
-			delete(f.kernel, p)
+	for i, p := range ps {
+		if err != nil && i >= len(ps)/2 {
+			break
 		}
+		delete(f.kernel, p)
+		f.look()
 	}
 	return err
 }
@@ -182,7 +195,7 @@ type cleaner interface {
 func start(t cleaner, change ...func(*Config)) (*IPCache, *fakes) {
 	ids, err := cache.New(cache.Config{Rest: -1})
 	require.NoError(t, err)
-	f := &fakes{known: identity.IdentityMap{}, kernel: map[netip.Prefix]ipcachemap.Entry{}, touched: map[netip.Prefix]int{},
+	f := &fakes{room: 100000, look: func() {}, known: identity.IdentityMap{}, kernel: map[netip.Prefix]ipcachemap.Entry{}, touched: map[netip.Prefix]int{},
 		told: map[netip.Addr][2]identity.NumericIdentity{}, faults: map[string]int{}, identity: ids}
 	c := f.restart(t, change...)
 	return c, f
@@ -237,5 +250,11 @@ func (c *IPCache) setPolicyPrefixes(want map[netip.Prefix]bool) {
 func (c *IPCache) usersOf(id identity.NumericIdentity) []netip.Prefix {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.users[id]))
+	var out []netip.Prefix
+	c.realized.all(func(p netip.Prefix, r *realized) {
+		if r.in && (r.kernel.Identity == uint32(id) || r.kernel.PrefixIdentity == uint32(id)) {
+			out = append(out, p)
+		}
+	})
+	return out
 }

@@ -22,10 +22,11 @@ type policyUpdater interface {
 	IPCacheChanged()
 }
 
-// kernelMap is ipcachemap.Map. A failed write may have been done in part.
+// kernelMap is ipcachemap.Map. A failed call may have been done in part.
 type kernelMap interface {
-	Upsert(entries map[netip.Prefix]ipcachemap.Entry) error
-	Delete(prefixes ...netip.Prefix) error
+	Room() int
+	Write(prefixes []netip.Prefix, entries []ipcachemap.Entry) error // in this order
+	Delete(prefixes ...netip.Prefix) error                           // in this order
 	Dump() (map[netip.Prefix]ipcachemap.Entry, error)
 }
 
@@ -76,10 +77,15 @@ type IPCache struct {
 	done     uint64                    // requests that are in the kernel
 	advanced chan struct{}             // closed when done moves
 	leftover map[netip.Prefix]struct{} // kernel entries from before the start that nobody asked for
+	sealed   map[netip.Prefix]struct{} // those that were closed then
 
-	realized trie[*realized]                                        // what the worker has done
-	users    map[identity.NumericIdentity]map[netip.Prefix]struct{} // prefixes by identity
-	problem  error                                                  // of the last round
+	realized trie[*realized] // what the worker has done
+	room     int             // places in the kernel's map
+	wanted   int             // prefixes that want a place, without everythings
+	placed   int             // prefixes in the kernel, without everythings
+	left     int             // prefixes that want a place and have none
+	unsure   bool            // what the kernel has is not known, after a failure
+	problem  error           // of the last round
 
 	// Only the worker touches these.
 	held    map[identity.NumericIdentity]holding
@@ -115,7 +121,7 @@ func New(cfg Config) *IPCache {
 	return &IPCache{
 		cfg: cfg, wake: make(chan struct{}, 1), advanced: make(chan struct{}),
 		metadata: map[netip.Prefix]map[string]info{}, dirty: map[netip.Prefix]struct{}{},
-		leftover: map[netip.Prefix]struct{}{}, users: map[identity.NumericIdentity]map[netip.Prefix]struct{}{},
+		leftover: map[netip.Prefix]struct{}{}, sealed: map[netip.Prefix]struct{}{},
 		held: map[identity.NumericIdentity]holding{}, orphans: identity.IdentityMap{},
 	}
 }
@@ -200,7 +206,8 @@ func (c *IPCache) ChangePolicyPrefixes(put map[netip.Prefix]bool, gone []netip.P
 	}
 }
 
-// Lookup resolves an address as the kernel does. Without an entry it is world.
+// Lookup resolves an address as the kernel does. Without an entry it is world;
+// where the kernel has no room or number for its prefix it is closed.
 func (c *IPCache) Lookup(addr netip.Addr) Entry {
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsValid() {
@@ -208,7 +215,7 @@ func (c *IPCache) Lookup(addr netip.Addr) Entry {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, r, ok := c.realized.longest(hostPrefix(addr))
+	p, r, ok := c.realized.longestIf(hostPrefix(addr), func(_ netip.Prefix, r *realized) bool { return r.in })
 	if !ok {
 		return Entry{Identity: world(addr)}
 	}
@@ -216,7 +223,8 @@ func (c *IPCache) Lookup(addr netip.Addr) Entry {
 }
 
 // PrefixIdentity is the prefix identity that a pod's address has, or would have
-// if a pod had it; 0: none, or none known yet (then OnAddress tells it later).
+// if a pod had it; 0: none, or none known yet (then OnAddress tells it later);
+// closed: there is no number for it.
 func (c *IPCache) PrefixIdentity(addr netip.Addr) identity.NumericIdentity {
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsValid() {
@@ -226,7 +234,7 @@ func (c *IPCache) PrefixIdentity(addr netip.Addr) identity.NumericIdentity {
 	defer c.mu.Unlock()
 	p := hostPrefix(addr)
 	if r, ok := c.realized.get(p); ok && r.own {
-		return identity.NumericIdentity(r.kernel.PrefixIdentity)
+		return identity.NumericIdentity(r.wish.PrefixIdentity)
 	}
 	if q, _, ok := c.pods.longest(p); ok {
 		if r, ok := c.realized.get(q); ok {
@@ -236,17 +244,21 @@ func (c *IPCache) PrefixIdentity(addr netip.Addr) identity.NumericIdentity {
 	return 0
 }
 
-// Dump returns all entries, IPv4 first, in order of address.
+// Dump returns all entries of the kernel, IPv4 first, in order of address.
 func (c *IPCache) Dump() []Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make([]Entry, 0, c.realized.size)
-	c.realized.all(func(p netip.Prefix, r *realized) { out = append(out, r.entry(p)) })
+	c.realized.all(func(p netip.Prefix, r *realized) {
+		if r.in {
+			out = append(out, r.entry(p))
+		}
+	})
 	return out
 }
 
-// WaitSynced waits until everything asked for before the call is in the kernel:
-// one prefix that keeps failing holds up everybody.
+// WaitSynced waits until everything asked for before the call is in the kernel, or
+// closed because there is no room: one prefix that keeps failing holds up everybody.
 // It fails with ctx; the error then says what the last round failed with.
 func (c *IPCache) WaitSynced(ctx context.Context) error {
 	c.mu.Lock()
@@ -265,14 +277,15 @@ func (c *IPCache) WaitSynced(ctx context.Context) error {
 	return nil
 }
 
-// Synced reports whether everything asked for so far is in the kernel.
+// Synced reports whether everything asked for so far is in the kernel, all of it.
 func (c *IPCache) Synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.done >= c.changes
+	return c.done >= c.changes && c.left == 0
 }
 
-// Problem is the error of the last round; nil if it succeeded.
+// Problem is the error of the last round, or says how many prefixes have no room;
+// nil if there is none of both.
 func (c *IPCache) Problem() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

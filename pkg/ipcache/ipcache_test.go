@@ -248,7 +248,7 @@ func TestWaiterLearnsWhatGoesWrong(t *testing.T) {
 	require.ErrorIs(t, err, errFault)
 }
 
-func TestPrefixWithoutANumberIsPlainWorldNotItsParent(t *testing.T) {
+func TestPrefixWithoutANumberIsClosedAndNotItsParent(t *testing.T) {
 	c, f := start(t)
 	ids, err := cache.New(cache.Config{Rest: -1, LocalMin: 1<<24 + 1, LocalMax: 1<<24 + 1, Min: 300, Max: 300})
 	require.NoError(t, err)
@@ -260,8 +260,7 @@ func TestPrefixWithoutANumberIsPlainWorldNotItsParent(t *testing.T) {
 	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.0/24"): false, pfx("203.0.113.10/32"): false})
 	c.UpsertMetadata(pfx("10.0.0.2/32"), SourceKubernetes, "pod/b", pod("b"))
 	require.Eventually(t, func() bool { // the problem is told at the end of the round that writes
-		return f.at("203.0.113.10").Identity == uint32(identity.ReservedWorldIPv4) &&
-			f.at("10.0.0.2").Identity == uint32(identity.ReservedUnmanaged) && errors.Is(c.Problem(), cache.ErrExhausted)
+		return f.at("203.0.113.10") == closed && f.at("10.0.0.2").Identity == closed.Identity && errors.Is(c.Problem(), cache.ErrExhausted)
 	}, 10*time.Second, time.Millisecond)
 	require.Equal(t, f.number(t, "cidr:203.0.113.0/24", "reserved:world-ipv4"), f.at("203.0.113.11").Identity)
 

@@ -15,12 +15,16 @@ import (
 )
 
 var universe = func() (out []netip.Prefix) {
-	for _, s := range []string{"0.0.0.0/0", "10.0.0.0/28", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.1/32", "10.0.0.2/32", "10.0.0.5/32",
-		"::/0", "fd00::/126", "fd00::1/128", "fd00::2/128"} {
+	for _, s := range []string{"0.0.0.0/0", "10.0.0.0/27", "10.0.0.0/28", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.1/32", "10.0.0.2/32", "10.0.0.5/32",
+		"10.0.0.16/30", "10.0.0.17/32", "192.0.2.0/24", "192.0.2.1/32", "::/0", "fd00::/126", "fd00::1/128", "fd00::2/128"} {
 		out = append(out, pfx(s))
 	}
 	return out
 }()
+
+// probes has an address for every answer that the universe can give.
+var probes = []string{"8.8.8.8", "10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5", "10.0.0.9", "10.0.0.16", "10.0.0.17", "10.0.0.24",
+	"192.0.2.1", "192.0.2.2", "fd00::", "fd00::1", "fd00::2", "2001:db8::1"}
 
 // model is the state that a series of calls leads to, kept in the plainest way.
 type model struct {
@@ -113,7 +117,7 @@ func (m model) compare(t *rapid.T, c *IPCache, f *fakes) {
 		require.True(t, ok, "%s has a number", a)
 		return uint32(id.ID)
 	}
-	for _, s := range []string{"10.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5", "10.0.0.9", "192.0.2.1", "fd00::", "fd00::1", "fd00::2", "2001:db8::1"} {
+	for _, s := range probes {
 		who, where := m.judge(netip.MustParseAddr(s))
 		live[who.Key()], live[where.Key()] = true, true
 		want := ipcachemap.Entry{Identity: number(who), PrefixIdentity: number(where)}

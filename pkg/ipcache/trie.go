@@ -135,17 +135,23 @@ func (t *trie[V]) get(p netip.Prefix) (v V, ok bool) {
 
 // longest returns the longest prefix that contains p, itself included.
 func (t *trie[V]) longest(p netip.Prefix) (q netip.Prefix, v V, ok bool) {
+	return t.longestIf(p, func(netip.Prefix, V) bool { return true })
+}
+
+// longestIf returns the longest prefix that contains p, itself included, of those
+// that ok takes.
+func (t *trie[V]) longestIf(p netip.Prefix, ok func(netip.Prefix, V) bool) (q netip.Prefix, v V, found bool) {
 	k := keyOf(p.Addr())
 	for n := t.roots[family(p)]; n != nil && n.prefix.Bits() <= p.Bits() && k.common(n.key) >= n.prefix.Bits(); {
-		if n.full {
-			q, v, ok = n.prefix, n.value, true
+		if n.full && ok(n.prefix, n.value) {
+			q, v, found = n.prefix, n.value, true
 		}
 		if n.prefix.Bits() == p.Bits() {
 			break
 		}
 		n = n.child[k.bit(n.prefix.Bits())]
 	}
-	return q, v, ok
+	return q, v, found
 }
 
 // under calls f for every prefix inside p, itself included, in order of address.

@@ -17,13 +17,16 @@ import (
 
 // realized is what the worker has done for a prefix.
 type realized struct {
-	kernel   ipcachemap.Entry
-	certain  bool // the kernel has exactly kernel; false after a failed write
+	wanted   bool             // somebody asks for it, or did before the start
+	wish     ipcachemap.Entry // what it is to resolve to
+	in       bool             // the kernel has an entry
+	kernel   ipcachemap.Entry // namely this
 	own      bool
 	pod      identity.NumericIdentity // kept ready for pods inside; 0: none
 	source   Source
 	resource string
 	holds    []identity.NumericIdentity // references taken for it
+	untold   bool                       // who listens has not heard of the wish
 }
 
 func (r *realized) entry(p netip.Prefix) Entry {
@@ -42,8 +45,10 @@ type task struct {
 	prefix netip.Prefix
 	want   want
 	next   realized
-	old    *realized // nil: not in the kernel as far as is known
-	err    error     // a number could not be had; next is a safe stand-in
+	old    *realized // nil: nobody wanted it and the kernel has nothing
+	err    error     // a number could not be had; next is closed
+	// released are the references that nobody needs once the wish is in the kernel.
+	released []identity.NumericIdentity
 }
 
 // Start reads the kernel's entries and starts the worker.
@@ -52,13 +57,9 @@ func (c *IPCache) Start(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the ipcache map: %w", err)
 	}
-	c.mu.Lock()
-	for p, e := range entries {
-		c.leftover[p] = struct{}{}
-		c.remember(p, &realized{kernel: e, certain: true, source: SourceRestored,
-			own: e.PrefixIdentity != e.Identity && !identity.NumericIdentity(e.Identity).IsLocal()})
+	if err := c.restore(entries); err != nil {
+		return err
 	}
-	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel
 	c.worker.Add(1)
@@ -66,6 +67,29 @@ func (c *IPCache) Start(context.Context) error {
 		defer c.worker.Done()
 		c.run(ctx)
 	}()
+	return nil
+}
+
+// restore takes over the entries of the kernel.
+func (c *IPCache) restore(entries map[netip.Prefix]ipcachemap.Entry) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.room = c.cfg.Kernel.Room()
+	for p, e := range entries {
+		c.leftover[p] = struct{}{}
+		if e.Identity == closed.Identity || e.PrefixIdentity == closed.PrefixIdentity {
+			c.sealed[p] = struct{}{}
+		}
+		c.realized.put(p, &realized{wanted: true, wish: e, source: SourceRestored,
+			own: e.PrefixIdentity != e.Identity && !identity.NumericIdentity(e.Identity).IsLocal()})
+		c.inKernel(p, &e)
+		if p.Bits() > 0 {
+			c.wanted++
+		}
+	}
+	if c.placed > c.room-reservedPlaces {
+		return fmt.Errorf("the ipcache map holds %d prefixes, and of its %d places two have to be free; raise ipcache-entries to %d or more", c.placed, c.room, c.placed+reservedPlaces)
+	}
 	return nil
 }
 
@@ -85,7 +109,11 @@ func (c *IPCache) Prune() {
 	for p := range c.leftover {
 		c.mark(p)
 	}
+	for p := range c.sealed {
+		c.mark(p)
+	}
 	clear(c.leftover)
+	clear(c.sealed)
 }
 
 func (c *IPCache) run(ctx context.Context) {
@@ -120,8 +148,10 @@ func (c *IPCache) run(ctx context.Context) {
 // round brings all marked prefixes into the kernel. Those that failed are
 // marked again.
 func (c *IPCache) round(ctx context.Context) error {
-	err := c.withdrawOrphans(ctx)
-	if err != nil {
+	if err := c.withdrawOrphans(ctx); err != nil {
+		return c.finish(0, nil, err)
+	}
+	if err := c.reread(); err != nil {
 		return c.finish(0, nil, err)
 	}
 	tasks, upTo := c.collect()
@@ -148,7 +178,7 @@ func (c *IPCache) finish(upTo uint64, failed []task, err error) error {
 	for _, t := range failed {
 		c.dirty[t.prefix] = struct{}{}
 	}
-	c.problem = err
+	c.problem = errors.Join(err, c.crowded())
 	if err == nil && upTo > c.done {
 		c.done = upTo
 		close(c.advanced)
@@ -164,7 +194,9 @@ func (c *IPCache) collect() ([]task, uint64) {
 	tasks := make([]task, 0, len(c.dirty))
 	for p := range c.dirty {
 		t := task{prefix: p, want: c.desire(p)}
-		t.old, _ = c.realized.get(p)
+		if t.old, _ = c.realized.get(p); t.old != nil {
+			t.released = t.old.holds
+		}
 		if _, restored := c.leftover[p]; restored && !t.want.exists {
 			continue // not asked for yet: Prune decides
 		}
@@ -185,7 +217,7 @@ func (c *IPCache) number(ctx context.Context, tasks []task) error {
 	for i := range tasks {
 		t := &tasks[i]
 		w := t.want
-		t.next = realized{certain: true, own: w.own, source: w.source, resource: w.resource}
+		t.next = realized{own: w.own, source: w.source, resource: w.resource}
 		ask := func(set labels.LabelArray, into func(identity.NumericIdentity)) {
 			if len(set) == 0 {
 				return
@@ -205,8 +237,8 @@ func (c *IPCache) number(ctx context.Context, tasks []task) error {
 		if w.number != 0 {
 			c.takeKnown(t, ask)
 		}
-		ask(w.labels, func(id identity.NumericIdentity) { t.next.kernel.Identity = uint32(id) })
-		ask(w.prefix, func(id identity.NumericIdentity) { t.next.kernel.PrefixIdentity = uint32(id) })
+		ask(w.labels, func(id identity.NumericIdentity) { t.next.wish.Identity = uint32(id) })
+		ask(w.prefix, func(id identity.NumericIdentity) { t.next.wish.PrefixIdentity = uint32(id) })
 		ask(w.pod, func(id identity.NumericIdentity) { t.next.pod = id })
 	}
 	if len(sets) > 0 {
@@ -226,7 +258,7 @@ func (c *IPCache) number(ctx context.Context, tasks []task) error {
 		}
 	}
 	if first != nil {
-		return fmt.Errorf("%d prefixes have no identity of their own, the first because: %w", failed, first)
+		return fmt.Errorf("%d prefixes have no identity of their own and are closed (prefix-closed), the first because: %w", failed, first)
 	}
 	return nil
 }
@@ -234,7 +266,7 @@ func (c *IPCache) number(ctx context.Context, tasks []task) error {
 // takeKnown takes a reference on a number that an owner says exists.
 func (c *IPCache) takeKnown(t *task, ask func(labels.LabelArray, func(identity.NumericIdentity))) {
 	if t.want.number.IsReserved() {
-		t.next.kernel.Identity = uint32(t.want.number)
+		t.next.wish.Identity = uint32(t.want.number)
 		return
 	}
 	known, ok := c.cfg.Identities.LookupByID(t.want.number)
@@ -243,25 +275,30 @@ func (c *IPCache) takeKnown(t *task, ask func(labels.LabelArray, func(identity.N
 		return
 	}
 	ask(known.LabelArray, func(id identity.NumericIdentity) {
-		t.next.kernel.Identity = uint32(id)
+		t.next.wish.Identity = uint32(id)
 		if id != t.want.number {
 			t.err = fmt.Errorf("identity %s of %s (%s) was given up meanwhile", t.want.number, t.prefix, t.want.resource)
 		}
 	})
 }
 
-// complete fills in what no number could be had for, so that nothing wider
-// stands in for the prefix, and makes an outside prefix its own "where".
+// complete closes what no number could be had for, and makes an outside prefix its
+// own "where".
 func (t *task) complete() {
-	k := &t.next.kernel
-	switch {
-	case !t.want.exists:
-	case k.Identity == 0 && t.want.own:
-		k.Identity = uint32(identity.ReservedUnmanaged)
-	case k.Identity == 0:
-		k.Identity = uint32(world(t.prefix.Addr()))
-	case !t.want.own:
-		k.PrefixIdentity = k.Identity
+	e := &t.next.wish
+	if !t.want.exists {
+		return
+	}
+	if len(t.want.pod) > 0 && t.next.pod == 0 {
+		t.next.pod = identity.ReservedClosed
+	}
+	if e.Identity == 0 {
+		e.Identity = closed.Identity
+	}
+	if !t.want.own {
+		e.PrefixIdentity = e.Identity
+	} else if len(t.want.prefix) > 0 && e.PrefixIdentity == 0 {
+		e.PrefixIdentity = closed.PrefixIdentity
 	}
 }
 
@@ -316,107 +353,89 @@ func (c *IPCache) giveBack(ctx context.Context, tasks []task) {
 	}
 }
 
-// write brings the entries into the kernel and tells the endpoints. It returns
-// the tasks to repeat and the references no longer needed.
+// write brings the wishes into the kernel, as far as there is room, and tells the
+// endpoints. It returns the tasks to repeat and the references no longer needed.
 func (c *IPCache) write(tasks []task) (failed []task, released []identity.NumericIdentity, err error) {
-	put := map[netip.Prefix]ipcachemap.Entry{}
-	var del []netip.Prefix
+	c.mu.Lock()
 	for _, t := range tasks {
-		switch {
-		case t.want.exists && (t.old == nil || !t.old.certain || t.old.kernel != t.next.kernel):
-			put[t.prefix] = t.next.kernel
-		case !t.want.exists && t.old != nil:
-			del = append(del, t.prefix)
-		}
+		c.adopt(t)
 	}
-	var putErr, delErr error
-	if len(put) > 0 {
-		if putErr = c.cfg.Kernel.Upsert(put); putErr != nil {
-			putErr = fmt.Errorf("write %d entries of the ipcache map: %w", len(put), putErr)
-		}
-	}
-	if len(del) > 0 { // also after a failure: it makes room
-		if delErr = c.cfg.Kernel.Delete(del...); delErr != nil {
-			delErr = fmt.Errorf("delete %d entries of the ipcache map: %w", len(del), delErr)
-		}
-	}
+	l := c.plan(tasks)
+	steps := c.steps(l)
+	c.mu.Unlock()
+	touched, err := c.carryOut(steps)
 	type told struct {
 		addr netip.Addr
 		Entry
 	}
 	var tell []told
 	c.mu.Lock()
-	for i := range tasks {
-		t := &tasks[i]
-		_, wrote := put[t.prefix]
-		if wrote && putErr != nil || !t.want.exists && t.old != nil && delErr != nil {
-			c.doubt(t)
-			failed = append(failed, *t)
-			continue
-		}
-		if t.old != nil {
-			released = append(released, t.old.holds...)
-		}
-		if !t.want.exists {
-			c.remember(t.prefix, nil)
-			continue
-		}
-		next := t.next
-		c.remember(t.prefix, &next)
-		if next.own && t.prefix.IsSingleIP() && (wrote || !t.old.own) {
-			tell = append(tell, told{t.prefix.Addr(), next.entry(t.prefix)})
+	c.unsure = err != nil
+	if err == nil {
+		c.settle(l)
+	}
+	for _, t := range tasks {
+		r, ok := c.realized.get(t.prefix)
+		switch {
+		case err != nil && ok && t.old != nil: // the kernel may have the former entry: both keep their references
+			r.holds = slices.Concat(t.released, r.holds)
+		case err == nil || !ok:
+			released = append(released, t.released...)
+			if ok && r.untold {
+				r.untold = false
+				tell = append(tell, told{t.prefix.Addr(), Entry{Identity: identity.NumericIdentity(r.wish.Identity), PrefixIdentity: identity.NumericIdentity(r.wish.PrefixIdentity)}})
+			}
 		}
 	}
 	c.mu.Unlock()
 	for _, x := range tell {
 		c.cfg.OnAddress(x.addr, x.Identity, x.PrefixIdentity)
 	}
-	if len(put)+len(del) > 0 {
+	if touched {
 		c.cfg.Policy.IPCacheChanged()
 	}
-	return failed, released, errors.Join(putErr, delErr)
+	if err != nil {
+		failed = tasks
+	}
+	return failed, released, err
 }
 
-// doubt records that the kernel may have the old or the new entry: both keep
-// their references. c.mu is held.
-func (c *IPCache) doubt(t *task) {
-	r := t.next
-	if t.old != nil {
-		r = *t.old
-		r.holds = slices.Concat(t.old.holds, t.next.holds)
+// adopt makes a task's wish that of its prefix. c.mu is held.
+func (c *IPCache) adopt(t task) {
+	r := &realized{}
+	old := t.old
+	if old == nil {
+		old = &realized{}
 	}
-	r.certain = false
-	c.remember(t.prefix, &r)
-}
-
-// remember sets what is realized for a prefix; nil: nothing. c.mu is held.
-func (c *IPCache) remember(p netip.Prefix, r *realized) {
-	if old, ok := c.realized.get(p); ok {
-		c.eachUser(old, func(id identity.NumericIdentity) {
-			delete(c.users[id], p)
-			if len(c.users[id]) == 0 {
-				delete(c.users, id)
-			}
-		})
-	}
-	if r == nil {
-		c.realized.remove(p)
-		return
-	}
-	c.realized.put(p, r)
-	c.eachUser(r, func(id identity.NumericIdentity) {
-		if c.users[id] == nil {
-			c.users[id] = map[netip.Prefix]struct{}{}
+	*r = t.next
+	r.wanted, r.in, r.kernel = t.want.exists, old.in, old.kernel
+	r.untold = r.wanted && r.own && t.prefix.IsSingleIP() && (old.untold || !old.own || !old.wanted || old.wish != r.wish)
+	if t.prefix.Bits() > 0 && r.wanted != old.wanted {
+		if r.wanted {
+			c.wanted++
+		} else {
+			c.wanted--
 		}
-		c.users[id][p] = struct{}{}
-	})
+	}
+	if r.wanted || r.in {
+		c.realized.put(t.prefix, r)
+	} else {
+		c.realized.remove(t.prefix)
+	}
 }
 
-func (c *IPCache) eachUser(r *realized, f func(identity.NumericIdentity)) {
-	f(identity.NumericIdentity(r.kernel.Identity))
-	if r.kernel.PrefixIdentity != 0 {
-		f(identity.NumericIdentity(r.kernel.PrefixIdentity))
+// settle records that the kernel has a layout. c.mu is held.
+func (c *IPCache) settle(l layout) {
+	for _, x := range l.puts {
+		c.inKernel(x.prefix, &x.entry)
 	}
+	for _, p := range l.gone {
+		c.inKernel(p, nil)
+	}
+	if l.left != c.left && l.left > 0 {
+		c.cfg.Logger.Warn("Prefixes have no room in the kernel and are closed", "prefixes", l.left, "room", c.room, "next", "raise ipcache-entries")
+	}
+	c.left = l.left
 }
 
 // release gives references back and withdraws from the policy the identities

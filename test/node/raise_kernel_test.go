@@ -85,7 +85,7 @@ func TestRaisingTheLimitOfPrefixesLosesNoTraffic(t *testing.T) {
 
 	blocks := "203.0.113.9/32, 203.0.113.77/32"
 	for i := range 70 {
-		blocks += fmt.Sprintf(", 198.18.%d.0/24", i)
+		blocks += fmt.Sprintf(", 204.18.%d.0/24", i) // behind the others in the order of addresses, in which places are given
 	}
 	b.Write("policies.yaml", egressYAML("named", "toCIDR: ["+blocks+"]"))
 	b.Eventually("the map is full", func() bool {

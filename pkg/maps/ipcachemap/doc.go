@@ -3,7 +3,7 @@
 // # What
 //
 // A longest-prefix-match trie from prefix to identity and prefix identity, for
-// both families, written in batches.
+// both families, written in batches and in the order of the caller.
 //
 // # Neighbours
 //

@@ -3,7 +3,9 @@ package ipcachemap
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -83,16 +85,29 @@ func (c *Map) Map() *ebpf.Map { return c.m }
 // Close closes the descriptor; the pin keeps the map.
 func (c *Map) Close() error { return c.m.Close() }
 
-// Upsert writes all entries in batches. On failure some of them may be
-// written; repeat the call. ErrFull says that there is no room.
+// Room is the number of prefixes that the map can hold.
+func (c *Map) Room() int { return int(c.m.MaxEntries()) }
+
+// Upsert writes all entries, narrow prefixes before those around them.
 func (c *Map) Upsert(entries map[netip.Prefix]Entry) error {
-	keys, values := make([]key, 0, len(entries)), make([]Entry, 0, len(entries))
-	for p, e := range entries {
+	prefixes := slices.SortedFunc(maps.Keys(entries), func(a, b netip.Prefix) int { return b.Bits() - a.Bits() })
+	values := make([]Entry, len(prefixes))
+	for i, p := range prefixes {
+		values[i] = entries[p]
+	}
+	return c.Write(prefixes, values)
+}
+
+// Write writes entries in this order, in batches. On failure a part, counted from
+// the front, may be written; repeat the call. ErrFull says that there is no room.
+func (c *Map) Write(prefixes []netip.Prefix, values []Entry) error {
+	keys := make([]key, len(prefixes))
+	for i, p := range prefixes {
 		k, err := makeKey(p)
 		if err != nil {
 			return err
 		}
-		keys, values = append(keys, k), append(values, e)
+		keys[i] = k
 	}
 	err := c.lock.Do(func() error { return bpf.Update(c.m, keys, values) })
 	if errors.Is(err, unix.ENOSPC) {
@@ -101,7 +116,7 @@ func (c *Map) Upsert(entries map[netip.Prefix]Entry) error {
 	return err
 }
 
-// Delete removes prefixes in batches; those that are not there are passed over.
+// Delete removes prefixes in this order, in batches; those that are not there are passed over.
 func (c *Map) Delete(prefixes ...netip.Prefix) error {
 	keys := make([]key, 0, len(prefixes))
 	for _, p := range prefixes {
