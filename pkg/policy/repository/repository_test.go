@@ -150,7 +150,9 @@ func TestAnotherMatchOfARuleWithNamedPortsConcernsTheAddressesToo(t *testing.T) 
 	replace(t, r, p)
 	r.UpdatePods(map[netip.Addr]policy.Pod{one: {Identity: 2000, NamedPorts: types.NamedPorts{http: 80}},
 		two: {Identity: 2000, NamedPorts: types.NamedPorts{http: 81}}}, nil)
-	at := func(a netip.Addr) labels.LabelArray { return labels.NewLabelArray(labels.CIDRLabel(netip.PrefixFrom(a, 32))) }
+	at := func(a netip.Addr) labels.LabelArray {
+		return labels.NewLabelArray(labels.CIDRLabel(netip.PrefixFrom(a, 32)))
+	}
 	known := identity.IdentityMap{2000: app("other"), 3001: at(one), 3002: at(two)}
 	require.NoError(t, r.UpdateIdentities(t.Context(), known, nil))
 	require.Equal(t, types.Deny, resolve(t, r, "web", 1000).State.Decide(types.Egress, 2000, 3001, http.Proto, 80).Verdict)

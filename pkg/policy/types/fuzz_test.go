@@ -82,3 +82,24 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	}
 	return s[:i], s[i+len(sep):], true
 }
+
+func FuzzParseEnforcement(f *testing.F) {
+	for _, s := range []string{"node", "default", "ALWAYS", "never", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := ParseEnforcement(s)
+		if err != nil {
+			if !strings.Contains(err.Error(), "give node, default, always or never") {
+				t.Fatalf("%q: %v", s, err)
+			}
+			return
+		}
+		if again, err := ParseEnforcement(e.String()); err != nil || again != e || !strings.EqualFold(e.String(), s) {
+			t.Fatalf("%q is %s, which is %v, %v", s, e, again, err)
+		}
+		if m, own := e.Own(); own != (e != EnforcementNode) || own && EnforcementOf(m) != e {
+			t.Fatalf("%s has the mode %s of its own: %v", e, m, own)
+		}
+	})
+}
