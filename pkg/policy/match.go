@@ -85,7 +85,7 @@ func (r *ResolvedRule) match(x *Index, dir types.Direction, id, prefixID identit
 			continue
 		}
 		for _, peer := range peersOf(&r.Rule) {
-			x.eachNamed(peer, name, func(at identity.NumericIdentity, number uint16, exact bool) {
+			x.eachNamedAt(peer, name, []identity.NumericIdentity{id, prefixID}, func(at identity.NumericIdentity, number uint16, exact bool) {
 				if number != packet.port || at != id && at != prefixID {
 					return
 				}

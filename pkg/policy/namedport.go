@@ -150,33 +150,63 @@ func (x *Index) eachNamed(p types.Peer, name types.NamedPort, emit func(id ident
 		x.eachNamedInBlock(p, name, emit)
 		return
 	}
-	x.eachPeer(p, func(id identity.NumericIdentity, peer *portPeer) {
-		n := peer.names[name]
-		switch {
-		case len(n.all) == 0:
-			return
-		case n.agreed:
-			emit(id, n.all[0], true)
-			return
+	x.eachPeer(p, func(id identity.NumericIdentity, peer *portPeer) { x.namedOf(id, peer, name, emit) })
+}
+
+// eachNamedAt is eachNamed as far as it is about some identities, without a look
+// at all others that the peer selects.
+func (x *Index) eachNamedAt(p types.Peer, name types.NamedPort, ids []identity.NumericIdentity, emit func(id identity.NumericIdentity, number uint16, exact bool)) {
+	if p.CIDR != nil {
+		x.eachNamedInBlock(p, name, emit)
+		return
+	}
+	for _, id := range x.podsOf(ids) {
+		peer, ok := x.peers.Get(idKey(id))
+		if k := x.get(id); ok && (IsWildcard(p) || k != nil && k.matches(p)) {
+			x.namedOf(id, peer, name, emit)
 		}
-		apart := true
-		for _, a := range peer.addrs {
-			number, gives := x.pod(a).NamedPorts[name]
-			if !gives {
-				continue
-			}
-			if host, ok := x.hosts.Get(addrKey(a)); ok {
-				emit(host, number, true)
-			} else {
-				apart = false
-			}
+	}
+}
+
+// podsOf adds to identities those of the pods whose addresses they are.
+func (x *Index) podsOf(ids []identity.NumericIdentity) []identity.NumericIdentity {
+	out := slices.Clone(ids)
+	for _, id := range ids {
+		if k := x.get(id); k != nil && k.prefix.IsValid() && k.prefix.IsSingleIP() {
+			out = append(out, x.pod(k.prefix.Addr()).Identity)
 		}
-		if !apart {
-			for _, number := range n.all {
-				emit(id, number, false)
-			}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// namedOf is eachNamed for the pods of one identity.
+func (x *Index) namedOf(id identity.NumericIdentity, peer *portPeer, name types.NamedPort, emit func(id identity.NumericIdentity, number uint16, exact bool)) {
+	n := peer.names[name]
+	switch {
+	case len(n.all) == 0:
+		return
+	case n.agreed:
+		emit(id, n.all[0], true)
+		return
+	}
+	apart := true
+	for _, a := range peer.addrs {
+		number, gives := x.pod(a).NamedPorts[name]
+		if !gives {
+			continue
 		}
-	})
+		if host, ok := x.hosts.Get(addrKey(a)); ok {
+			emit(host, number, true)
+		} else {
+			apart = false
+		}
+	}
+	if !apart {
+		for _, number := range n.all {
+			emit(id, number, false)
+		}
+	}
 }
 
 // eachNamedInBlock is eachNamed for a CIDR peer: the pods inside the block, each

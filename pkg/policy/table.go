@@ -141,6 +141,12 @@ func (x *Index) scan(p types.Peer, emit func(identity.NumericIdentity)) {
 			emit(id)
 		}
 	}
+	if lists := x.demanded(p); len(lists) > 1 {
+		for _, id := range shortest(lists) {
+			test(id)
+		}
+		return
+	}
 	for _, term := range anchors(p) {
 		switch string(term[:1]) {
 		case termBlock:
@@ -153,6 +159,36 @@ func (x *Index) scan(p types.Peer, emit func(identity.NumericIdentity)) {
 			for _, id := range x.terms.Prefix(append([]byte(termValue), term[1:]...)).All {
 				test(id)
 			}
+		}
+	}
+}
+
+// demanded lists, for each label with one value that a peer demands, the
+// identities that have it.
+func (x *Index) demanded(p types.Peer) (out []part.Iterator[identity.NumericIdentity]) {
+	if p.Labels == nil {
+		return nil
+	}
+	for _, r := range p.Labels.Requirements() {
+		if r.Operator == labels.In && len(r.Values) == 1 {
+			out = append(out, x.terms.Prefix(valueTerm(r.Key, r.Values[0])))
+		}
+	}
+	return out
+}
+
+// shortest returns the shortest of the lists. It goes through all of them side by
+// side, so that long ones cost no more than the short one: which label is rare
+// differs from cluster to cluster.
+func shortest(lists []part.Iterator[identity.NumericIdentity]) []identity.NumericIdentity {
+	read := make([][]identity.NumericIdentity, len(lists))
+	for {
+		for i := range lists {
+			_, id, more := lists[i].Next()
+			if !more {
+				return read[i]
+			}
+			read[i] = append(read[i], id)
 		}
 	}
 }
