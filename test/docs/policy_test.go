@@ -149,7 +149,8 @@ func connection(f *folder.Folder, modes map[string]types.Mode, text string) stri
 	if err != nil {
 		return err.Error()
 	}
-	c, err := simulate.New(w, nil)
+	numbers := &simulate.Numbers{} // of all clusters, which judge the same two ends
+	c, err := simulate.New(w, numbers)
 	if err != nil {
 		return err.Error()
 	}
@@ -171,7 +172,7 @@ func connection(f *folder.Folder, modes map[string]types.Mode, text string) stri
 		if w.Mode, has = modes[name]; !has {
 			w.Mode = modes["node"]
 		}
-		own, err := simulate.New(w, nil)
+		own, err := simulate.New(w, numbers)
 		if err != nil {
 			return err.Error()
 		}
