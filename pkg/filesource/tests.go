@@ -21,6 +21,9 @@ func CheckTests(paths []string) ([]Problem, error) {
 			if err != nil {
 				return nil, fmt.Errorf("reading tests: %w", err)
 			}
+			if !testfile.MayHold(text) {
+				continue
+			}
 			docs, _ := k8s.Split(text, name)
 			for _, d := range docs {
 				if !testfile.Is(d) {

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -289,8 +290,21 @@ func want(t reflect.Type) string {
 	return "a whole number"
 }
 
-// fields returns the JSON fields of a struct, those of inlined structs included.
+// knownFields keeps what fieldsOf found out: every object asks for the same few types.
+var knownFields sync.Map
+
+// fields returns the JSON fields of a struct, those of inlined structs included;
+// not to be changed.
 func fields(t reflect.Type) map[string]reflect.Type {
+	if known, ok := knownFields.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
+	out := fieldsOf(t)
+	knownFields.Store(t, out)
+	return out
+}
+
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for i := range t.NumField() {
 		f := t.Field(i)

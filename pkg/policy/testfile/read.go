@@ -1,6 +1,7 @@
 package testfile
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,12 @@ const maxExpectations = 100_000
 
 // Is reports whether a document is a test.
 func Is(d k8s.Document) bool { return d.Kind == Kind }
+
+// MayHold reports whether a text may hold a test. To find that out costs much less
+// than to read it as YAML, which may spell the kind with escapes or in UTF-16.
+func MayHold(text []byte) bool {
+	return bytes.Contains(text, []byte(Kind)) || bytes.ContainsAny(text, "\\\x00")
+}
 
 // File is one test.
 type File struct {

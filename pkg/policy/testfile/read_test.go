@@ -114,3 +114,10 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+func TestATextThatMayHoldATestIsRead(t *testing.T) {
+	require.False(t, MayHold([]byte("kind: NetworkPolicy\n")))
+	for _, text := range []string{"kind: PolicyTest\n", `kind: "Policy\x54est"`, "k\x00i\x00n\x00d\x00:\x00"} {
+		require.True(t, MayHold([]byte(text)), text)
+	}
+}
