@@ -153,29 +153,54 @@ func (c *contents) addPod(d k8s.Document) error {
 	return c.note(d, "Pod/"+row.Key())
 }
 
+// addPorts notes the ports of the containers that run as long as the pod does: an
+// init container counts if it is restarted always. The others' are only checked.
 func (c *contents) addPorts(d k8s.Document, row *workload.Pod, p *corev1.Pod) error {
-	containers := append(append([]corev1.Container{}, p.Spec.InitContainers...), p.Spec.Containers...)
-	for i, ctr := range containers {
-		for j, port := range ctr.Ports {
-			path := fmt.Sprintf("spec.containers[%d].ports[%d]", i-len(p.Spec.InitContainers), j)
-			if port.ContainerPort < 1 || port.ContainerPort > 65535 {
-				return problem(d, path+".containerPort", fmt.Sprintf("%d is not a port; give 1 to 65535", port.ContainerPort))
-			}
-			proto := types.ProtoTCP
-			if port.Protocol != "" {
-				var err error
-				if proto, err = types.ParseProto(string(port.Protocol)); err != nil || !proto.HasPorts() {
-					return problem(d, path+".protocol", fmt.Sprintf("%q is not known; give TCP, UDP or SCTP", port.Protocol))
-				}
-			}
-			np := workload.NamedPort{Name: port.Name, Proto: proto, Port: uint16(port.ContainerPort)}
-			c.ports[row.Key()] = append(c.ports[row.Key()], np)
-			if port.Name != "" {
-				row.NamedPorts = append(row.NamedPorts, np)
-			}
+	for i := range p.Spec.InitContainers {
+		ctr := &p.Spec.InitContainers[i]
+		ports, err := portsOf(d, fmt.Sprintf("spec.initContainers[%d]", i), ctr)
+		if err != nil {
+			return err
+		}
+		if ctr.RestartPolicy != nil && *ctr.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			c.takePorts(row, ports)
 		}
 	}
+	for i := range p.Spec.Containers {
+		ports, err := portsOf(d, fmt.Sprintf("spec.containers[%d]", i), &p.Spec.Containers[i])
+		if err != nil {
+			return err
+		}
+		c.takePorts(row, ports)
+	}
 	return nil
+}
+
+func (c *contents) takePorts(row *workload.Pod, ports []workload.NamedPort) {
+	c.ports[row.Key()] = append(c.ports[row.Key()], ports...)
+	for _, np := range ports {
+		if np.Name != "" {
+			row.NamedPorts = append(row.NamedPorts, np)
+		}
+	}
+}
+
+// portsOf reads the ports of a container, those without a name too.
+func portsOf(d k8s.Document, at string, ctr *corev1.Container) (out []workload.NamedPort, err error) {
+	for j, port := range ctr.Ports {
+		path := fmt.Sprintf("%s.ports[%d]", at, j)
+		if port.ContainerPort < 1 || port.ContainerPort > 65535 {
+			return nil, problem(d, path+".containerPort", fmt.Sprintf("%d is not a port; give 1 to 65535", port.ContainerPort))
+		}
+		proto := types.ProtoTCP
+		if port.Protocol != "" {
+			if proto, err = types.ParseProto(string(port.Protocol)); err != nil || !proto.HasPorts() {
+				return nil, problem(d, path+".protocol", fmt.Sprintf("%q is not known; give TCP, UDP or SCTP", port.Protocol))
+			}
+		}
+		out = append(out, workload.NamedPort{Name: port.Name, Proto: proto, Port: uint16(port.ContainerPort)})
+	}
+	return out, nil
 }
 
 func (c *contents) addNamespace(d k8s.Document) error {
