@@ -172,3 +172,17 @@ func TestAPassIsPrintedAsOne(t *testing.T) {
 	require.Contains(t, text, "    lost: deny by P shop/admin ingress[1] (f:11), not asked, since a stronger rule of its tier passed\n")
 	require.Equal(t, "passed to the next tier", e.Ingress.Losers[0].Why)
 }
+
+func TestNoLabelIsSuggestedThatNobodyCanChange(t *testing.T) {
+	for _, key := range []string{labels.KeyNamespaceLabels + ".kubernetes.io/metadata.name", labels.KeyPodNamespace, labels.KeyServiceAccount, labels.KeyCluster} {
+		peer := sel(in(key, "other"))
+		e := ask(1000, 80, apiPolicy("one", true, types.Rule{Verdict: types.Allow, Peers: []types.Peer{{Labels: &peer}}}))
+		require.Equal(t, types.Deny, e.Verdict)
+		for _, c := range e.Ingress.Changes {
+			require.NotContains(t, c.Text, "label "+strings.TrimPrefix(key, labels.KeyNamespaceLabels+"."))
+		}
+	}
+	peer := sel(team("other"))
+	e := ask(1000, 80, apiPolicy("one", true, types.Rule{Verdict: types.Allow, Peers: []types.Peer{{Labels: &peer}}}))
+	require.Contains(t, e.Ingress.Changes[0].Text, "label team=other", "which a person can set")
+}
