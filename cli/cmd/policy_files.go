@@ -120,7 +120,8 @@ func lintWorld(s *filesource.Snapshot) lint.World {
 		p := s.Pods[key]
 		if s.Namespaces[p.Namespace] == nil && !named[p.Namespace] {
 			named[p.Namespace] = true
-			w.Namespaces = append(w.Namespaces, lint.Namespace{Name: p.Namespace})
+			at := s.Places[key]
+			w.Namespaces = append(w.Namespaces, lint.Namespace{Name: p.Namespace, Implied: true, File: at.File, Line: at.Line})
 		}
 		if p.HostNetwork {
 			w.HostPods = append(w.HostPods, sketch.Pod(folder.Pod(s, key)))
@@ -137,14 +138,14 @@ func lintWorld(s *filesource.Snapshot) lint.World {
 }
 
 // lintSet lints the files of one set.
-func lintSet(set fileSet) (found []lint.Finding, policies, pods int, err error) {
+func lintSet(set fileSet) (found []lint.Finding, leftOut []string, policies, pods int, err error) {
 	snap, problems, err := filesource.Load(set.files, filesource.Options{ClusterName: clusterName})
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, nil, 0, 0, err
 	}
 	objects, err := policyObjects(set.files)
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, nil, 0, 0, err
 	}
 	// What filesource refuses is reported once, by its problems; what it warns of is found by lint.
 	o := k8s.Options{ClusterName: clusterName, Labels: labels.DefaultFilter(), References: snap.References}
@@ -153,7 +154,7 @@ func lintSet(set fileSet) (found []lint.Finding, policies, pods int, err error) 
 		if _, err := k8s.Translate(p, o); err == nil {
 			good = append(good, p)
 		} else if fe := new(k8s.FieldError); !errors.As(err, &fe) {
-			return nil, 0, 0, err
+			return nil, nil, 0, 0, err
 		}
 	}
 	for _, p := range problems {
@@ -161,7 +162,8 @@ func lintSet(set fileSet) (found []lint.Finding, policies, pods int, err error) 
 			found = append(found, lint.Problem(p.File, p.Line, p.Field, p.Text))
 		}
 	}
-	found = append(found, lint.Run(good, lintWorld(snap), o)...)
+	more, leftOut := lint.Check(good, lintWorld(snap), o)
+	found = append(found, more...)
 	slices.SortStableFunc(found, lint.Compare)
-	return found, len(objects), len(snap.Pods), nil
+	return found, leftOut, len(objects), len(snap.Pods), nil
 }

@@ -32,6 +32,7 @@ type lintReport struct {
 	Findings []lintFinding `json:"findings"`
 	Policies int           `json:"policies"`
 	Pods     int           `json:"pods"`
+	LeftOut  []string      `json:"leftOut"` // checks that were not made, in words
 }
 
 type lintFinding struct {
@@ -59,11 +60,15 @@ func (a *app) runLint(paths []string, format string) error {
 		return err
 	}
 	var found []lint.Finding
-	report := lintReport{Findings: []lintFinding{}}
+	report := lintReport{Findings: []lintFinding{}, LeftOut: []string{}}
 	for _, s := range sets {
-		fs, policies, pods, err := lintSet(s)
+		fs, leftOut, policies, pods, err := lintSet(s)
 		if err != nil {
 			return err
+		}
+		for _, text := range leftOut {
+			report.LeftOut = append(report.LeftOut, s.path+": "+text)
+			fmt.Fprintf(a.errOut, "%s: %s\n", s.path, text)
 		}
 		found = append(found, fs...)
 		report.Policies += policies

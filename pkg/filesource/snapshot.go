@@ -27,6 +27,14 @@ type Snapshot struct {
 	Ports map[string][]workload.NamedPort
 	// PodOrder lists the pods as they stand in the files, files by name.
 	PodOrder []string
+	// Places are where the pods stand.
+	Places map[string]Place
+}
+
+// Place is where an object stands.
+type Place struct {
+	File string
+	Line int // from 1
 }
 
 // Problem is something that a person must mend.
@@ -195,7 +203,7 @@ func Errors(problems []Problem) []Problem {
 func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
 	s := &Snapshot{
 		Pods: map[string]*workload.Pod{}, Namespaces: map[string]*workload.Namespace{}, Nodes: map[string]*workload.Node{},
-		Policies: map[string][]*policytypes.Policy{}, Ports: map[string][]workload.NamedPort{},
+		Policies: map[string][]*policytypes.Policy{}, Ports: map[string][]workload.NamedPort{}, Places: map[string]Place{},
 	}
 	owner, policies, references := map[string]string{}, map[string]*translated{}, newCollector()
 	for _, name := range slices.Sorted(maps.Keys(r.files)) {
@@ -213,7 +221,7 @@ func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
 			}
 			owner[id] = name
 		}
-		s.take(f.good, taken)
+		s.take(name, f.good, taken)
 		references.take(f.good, taken)
 		for id, p := range f.good.policies {
 			if !taken[id] {
@@ -228,12 +236,13 @@ func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
 }
 
 // take adds a file's objects except those that another file holds.
-func (s *Snapshot) take(c *contents, taken map[string]bool) {
+func (s *Snapshot) take(file string, c *contents, taken map[string]bool) {
 	for _, p := range c.pods {
 		if !taken["Pod/"+p.Key()] {
 			s.Pods[p.Key()] = p
 			s.PodOrder = append(s.PodOrder, p.Key())
 			s.Ports[p.Key()] = c.ports[p.Key()]
+			s.Places[p.Key()] = Place{file, c.lines["Pod/"+p.Key()]}
 		}
 	}
 	for _, n := range c.namespaces {

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,12 +17,12 @@ import (
 // against checks rules against those that govern the same pods.
 func (l *linter) against() {
 	l.ports()
-	pods, unsure := l.madeUpPods()
+	pods, unsure, crowded := l.madeUpPods()
 	c, err := l.newCluster(pods)
 	if err != nil {
 		return // two pods with one address: that is reported where they are read
 	}
-	w := &watch{rules: map[string]*fate{}}
+	w := &watch{rules: map[string]*fate{}, byID: map[types.RuleID]*fate{}, most: l.most, over: crowded}
 	done := map[string]bool{}
 	for _, p := range c.pods {
 		ends, ok := c.Ends(p.Name)
@@ -34,6 +35,9 @@ func (l *linter) against() {
 			w.subject(c, sp)
 		}
 	}
+	if l.asked = w.asked; w.over {
+		l.leftOut = append(l.leftOut, "there are too many kinds of pods and packets to say which rules are shadowed (WL301, WL302); lint fewer namespaces at a time")
+	}
 	for _, p := range l.parts {
 		for _, r := range p.rules {
 			f := w.rules[r.Ref.Key()]
@@ -41,7 +45,7 @@ func (l *linter) against() {
 				continue
 			}
 			switch {
-			case f.matched && !f.decided && !unsure[r.Ref.Key()] && w.asked <= maxAsked:
+			case f.matched && !f.decided && !unsure[r.Ref.Key()] && !w.over:
 				l.shadowed(p, r, f)
 			case len(f.undone) > 0:
 				l.report(p, ExceptIsNoDeny, p.rulePath(r), "deny it with a rule of its own (ingressDeny, egressDeny), or leave it out of the other rule too",
@@ -61,20 +65,23 @@ func (l *linter) shadowed(p part, r *types.Rule, f *fate) {
 
 // subjectKey is equal for subjects that the same rules govern in the same way.
 func subjectKey(sp *policy.SelectorPolicy) string {
-	var b strings.Builder
+	var b []byte
 	for _, d := range []*policy.DirectionPolicy{&sp.Ingress, &sp.Egress} {
 		for i := range d.Rules {
-			fmt.Fprintf(&b, "%s,", d.Rules[i].Ref.Key())
+			b = binary.AppendUvarint(b, uint64(d.Rules[i].ID))
 		}
-		fmt.Fprintf(&b, "%d;", len(d.Isolating))
+		b = append(binary.AppendUvarint(append(b, 0), uint64(len(d.Isolating))), 0)
 	}
-	return b.String() + portsText(sp.Subject.NamedPorts)
+	return string(b) + portsText(sp.Subject.NamedPorts)
 }
 
 // watch remembers what became of every rule.
 type watch struct {
-	rules map[string]*fate
+	rules map[string]*fate // by RuleRef.Key
+	byID  map[types.RuleID]*fate
 	asked int
+	most  int
+	over  bool // there is more to ask than is asked
 }
 
 // maxAsked is the most packets asked about. Where there are more, no rule is
@@ -84,17 +91,18 @@ const maxAsked = 1_000_000
 // fate is what became of a rule, over all subjects and packets asked about.
 type fate struct {
 	matched, decided bool
-	byAllow          bool   // an allow decided where it matched
-	by               string // the rules that decided instead
+	byAllow          bool         // an allow decided where it matched
+	by               string       // the rules that decided instead
+	last             types.RuleID // of those the one seen last
 	undone           []string
 	undoer           string
 }
 
-func (w *watch) of(r types.RuleRef) *fate {
-	f := w.rules[r.Key()]
+func (w *watch) of(r types.RuleRef, id types.RuleID) *fate {
+	f := w.byID[id]
 	if f == nil {
 		f = &fate{}
-		w.rules[r.Key()] = f
+		w.byID[id], w.rules[r.Key()] = f, f
 	}
 	return f
 }
@@ -107,35 +115,49 @@ func (w *watch) subject(c *cluster, sp *policy.SelectorPolicy) {
 			continue
 		}
 		packets := packetsOf(d, sp.Subject.NamedPorts, c)
-		for _, peer := range peersOf(c, d, dir) {
-			if w.asked += len(packets); w.asked > maxAsked {
-				return
-			}
-			for _, q := range packets {
-				w.note(sp.Matching(c.Index, dir, peer.id, peer.where, q.proto, q.port))
-			}
-		}
+		w.peers(c, sp, dir, packets)
 		for i := range d.Rules {
 			w.excepts(c, sp, dir, &d.Rules[i], packets)
 		}
 	}
 }
 
+// peers asks about the packets to or from every kind of peer, as long as all
+// together are not too many.
+func (w *watch) peers(c *cluster, sp *policy.SelectorPolicy, dir types.Direction, packets []packet) {
+	if w.over {
+		return
+	}
+	for _, peer := range peersOf(c, sp.Direction(dir), dir) {
+		if w.over = w.asked+len(packets) > w.most; w.over {
+			return
+		}
+		w.asked += len(packets)
+		for _, q := range packets {
+			w.note(sp.Matching(c.Index, dir, peer.id, peer.where, q.proto, q.port))
+		}
+	}
+}
+
 func (w *watch) note(ms []policy.Match) {
 	if ms[0].Ref.Kind == types.KindPolicy {
-		w.of(ms[0].Ref).decided = true
+		w.of(ms[0].Ref, ms[0].Entry.Rule).decided = true
 	}
 	for _, m := range ms[1:] {
 		if m.Ref.Kind != types.KindPolicy {
 			continue
 		}
-		f := w.of(m.Ref)
+		f := w.of(m.Ref, m.Entry.Rule)
 		f.matched = true
 		if m.Entry.Verdict == types.Pass {
 			f.decided = true // it passes on, which decides in its way
 		}
 		f.byAllow = f.byAllow || ms[0].Entry.Verdict == types.Allow
-		if by := ms[0].Ref.String(); !strings.Contains(f.by, by) && strings.Count(f.by, " and ") < 2 {
+		if f.last == ms[0].Entry.Rule || strings.Count(f.by, " and ") >= 2 {
+			continue
+		}
+		f.last = ms[0].Entry.Rule
+		if by := ms[0].Ref.String(); !strings.Contains(f.by, by) {
 			f.by = strings.TrimPrefix(f.by+" and "+by, " and ")
 		}
 	}
@@ -153,7 +175,7 @@ func (w *watch) excepts(c *cluster, sp *policy.SelectorPolicy, dir types.Directi
 		inside := prefixID(c, peer.CIDR.Prefix)
 		for _, e := range peer.CIDR.Except {
 			if by := w.undoer(c, sp, dir, r, prefixID(c, e), inside, packets); by != "" {
-				f := w.of(r.Ref)
+				f := w.of(r.Ref, r.ID)
 				if !slices.Contains(f.undone, e.String()) {
 					f.undone, f.undoer = append(f.undone, e.String()), by
 				}
@@ -165,12 +187,10 @@ func (w *watch) excepts(c *cluster, sp *policy.SelectorPolicy, dir types.Directi
 // prefixID is the identity of addresses outside whose longest prefix is p.
 func prefixID(c *cluster, p netip.Prefix) identity.NumericIdentity {
 	p = labels.CanonicalPrefix(p)
-	for id, a := range c.Index.Identities() {
-		if at, ok := a.Prefix(); ok && a.HasWorld() && at == p {
-			return id
-		}
+	if _, named := c.Prefixes[p]; !named {
+		return 0
 	}
-	return 0
+	return c.OutsideIdentity(p)
 }
 
 // undoer returns a rule that allows the identity all packets that r allows the
@@ -201,21 +221,12 @@ type peerIDs struct{ id, where identity.NumericIdentity }
 
 // peersOf returns one peer of every kind that the rules of a direction can tell apart.
 func peersOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) []peerIDs {
-	all := c.Index.Identities()
-	marks, named := marksOf(c, all, d, dir)
+	marks, named := marksOf(c, d, dir)
 	var who, where []identity.NumericIdentity
 	var out []peerIDs
 	seen := map[string]bool{}
-	for _, id := range all.IDs() {
-		a := all[id]
-		_, prefix := a.Prefix()
-		kind := "who"
-		switch {
-		case prefix && a.HasWorld():
-			kind = "outside"
-		case prefix:
-			kind = "where"
-		}
+	for _, id := range c.firstOf(marks) {
+		kind := c.kinds[id]
 		key := kind + string(marks[id])
 		if named && kind == "who" {
 			key += c.ports[id]
@@ -235,7 +246,7 @@ func peersOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) []peerI
 		}
 	}
 	for _, id := range who {
-		if all[id].HasWorld() {
+		if a, _ := c.Index.Labels(id); a.HasWorld() {
 			continue
 		}
 		for _, at := range where {
@@ -245,23 +256,22 @@ func peersOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) []peerI
 	return out
 }
 
-// marksOf says of every identity which peers of the rules match it: equal marks
-// for those that they match alike. named: they also tell the peer's port names apart.
-func marksOf(c *cluster, all identity.IdentityMap, d *policy.DirectionPolicy, dir types.Direction) (marks map[identity.NumericIdentity][]byte, named bool) {
-	marks = make(map[identity.NumericIdentity][]byte, len(all))
+// marksOf says of the identities that peers of the rules match which peers these
+// are: equal marks for those that they match alike. named: the rules also tell the
+// peer's port names apart.
+func marksOf(c *cluster, d *policy.DirectionPolicy, dir types.Direction) (marks map[identity.NumericIdentity][]byte, named bool) {
+	marks = map[identity.NumericIdentity][]byte{}
+	n := uint64(0)
 	for i := range d.Rules {
 		for _, p := range d.Rules[i].Peers {
 			if policy.IsWildcard(p) {
 				continue
 			}
 			ids, _ := c.Index.Matches(p)
-			for id := range all {
-				mark := byte('0')
-				if _, in := slices.BinarySearch(ids, id); in {
-					mark = '1'
-				}
-				marks[id] = append(marks[id], mark)
+			for _, id := range ids {
+				marks[id] = binary.AppendUvarint(marks[id], n)
 			}
+			n++
 		}
 		for _, p := range d.Rules[i].Ports {
 			named = named || p.Name != "" && dir == types.Egress // where names are the peer's
@@ -302,8 +312,8 @@ func packetsOf(d *policy.DirectionPolicy, own types.NamedPorts, c *cluster) []pa
 			}
 			name := types.NamedPort{Name: p.Name, Proto: p.Proto}
 			ends(p.Proto, own[name], own[name])
-			for _, pod := range c.pods {
-				ends(p.Proto, pod.NamedPorts[name], pod.NamedPorts[name])
+			for _, number := range c.numbersOf(name) {
+				ends(p.Proto, number, number)
 			}
 		}
 	}
@@ -327,12 +337,18 @@ func (l *linter) ports() {
 		port types.NamedPort
 	}
 	asked, missing := map[string]int{}, map[name]int{}
+	done := map[string]bool{}
 	for _, p := range c.pods {
 		ends, _ := c.Ends(p.Name)
 		if len(ends) == 0 {
 			continue
 		}
 		sp := c.Policy(ends[0])
+		if key := subjectKey(sp); done[key] {
+			continue
+		} else {
+			done[key] = true
+		}
 		for _, d := range []*policy.DirectionPolicy{&sp.Ingress, &sp.Egress} {
 			for i := range d.Rules {
 				asked[d.Rules[i].Ref.Key()]++

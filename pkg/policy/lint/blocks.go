@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/pkg/labels"
-	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/types"
 )
 
@@ -89,28 +88,14 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 // them, if the block lies within the smallest prefix around all pods' addresses
 // of its family or is one node's address: then nothing outside is meant.
 func (l *linter) inhabitants(c *types.CIDRPeer) (who string, n int) {
-	var around netip.Prefix
-	count := func(ends []simulate.Pod) {
-		for _, p := range ends {
-			for _, a := range p.Addrs {
-				if a.Is4() == c.Prefix.Addr().Is4() {
-					around = widen(around, a)
-				}
-				if c.Prefix.Contains(a) {
-					who, n = p.Name, n+1
-				}
-			}
+	if around := l.known.around[c.Prefix.Addr().Is4()]; around.IsValid() && around.Bits() <= c.Prefix.Bits() {
+		if pod, n := l.known.inside(c.Prefix); n > 0 {
+			return l.world.Pods[pod].Name, n
 		}
 	}
-	count(l.world.Pods)
-	if n > 0 && around.Bits() <= c.Prefix.Bits() {
-		return who, n
-	}
-	for _, node := range l.world.Nodes {
-		for _, a := range node.Addrs {
-			if c.Prefix.IsSingleIP() && c.Prefix.Addr() == a {
-				return node.Name, 1
-			}
+	if c.Prefix.IsSingleIP() {
+		if node, ok := l.known.nodes[c.Prefix.Addr()]; ok {
+			return node, 1
 		}
 	}
 	return "", 0

@@ -29,10 +29,13 @@ type World struct {
 	Namespaces []Namespace     // all that are known; empty: unknown
 }
 
-// Namespace is a Namespace object.
+// Namespace is a Namespace object, or a namespace of pods without one.
 type Namespace struct {
-	Name   string
-	Labels map[string]string
+	Name    string
+	Labels  map[string]string
+	Implied bool // there is no object, only pods, the first of which stands at File and Line
+	File    string
+	Line    int
 }
 
 // Finding is one thing to mend or to confirm.
@@ -58,7 +61,18 @@ func (f Finding) String() string {
 // Run checks the objects against themselves, each other and the world. Findings
 // are sorted by file, line and code.
 func Run(objects []k8s.Object, w World, opts k8s.Options) []Finding {
-	l := &linter{world: w, dead: map[string]bool{}}
+	found, _ := Check(objects, w, opts)
+	return found
+}
+
+// Check is Run, which also says in sentences what it left out.
+func Check(objects []k8s.Object, w World, opts k8s.Options) (found []Finding, leftOut []string) {
+	l := newLinter(w, objects, opts, maxAsked)
+	return l.found, l.leftOut
+}
+
+func newLinter(w World, objects []k8s.Object, opts k8s.Options, most int) *linter {
+	l := &linter{world: w, most: most, known: newKnown(w), dead: map[string]bool{}}
 	for i := range objects {
 		l.add(&objects[i], opts)
 	}
@@ -69,10 +83,11 @@ func Run(objects []k8s.Object, w World, opts k8s.Options) []Finding {
 		l.selects(p)
 	}
 	if len(l.parts) > 0 {
+		l.namespaces()
 		l.against()
 	}
 	slices.SortStableFunc(l.found, Compare)
-	return l.found
+	return l
 }
 
 // Compare orders findings by file, line, code and field.
@@ -94,10 +109,14 @@ func Problem(file string, line int, field, text string) Finding {
 
 // linter collects findings.
 type linter struct {
-	world World
-	parts []part
-	found []Finding
-	dead  map[string]bool // rules that have a finding which says why they never decide, by RuleRef.Key
+	world   World
+	known   *known
+	parts   []part
+	found   []Finding
+	leftOut []string
+	asked   int             // packets of which it was asked who decides
+	most    int             // of them
+	dead    map[string]bool // rules that have a finding which says why they never decide, by RuleRef.Key
 }
 
 // part is one policy of an object: the object has one, or one per spec.

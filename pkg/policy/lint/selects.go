@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/pkg/labels"
-	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/spell"
 )
@@ -41,16 +40,31 @@ func (l *linter) selects(p part) {
 	}
 }
 
+// namespaces finds those that have pods and no object, where others have one: then
+// it is not that nobody wrote objects down.
+func (l *linter) namespaces() {
+	if !slices.ContainsFunc(l.world.Namespaces, func(n Namespace) bool { return !n.Implied }) {
+		return
+	}
+	for _, n := range l.world.Namespaces {
+		if n.Implied {
+			l.found = append(l.found, Finding{Code: NoNamespaceObject, File: n.File, Line: n.Line,
+				Reason: fmt.Sprintf("pods live in the namespace %s, and it has no Namespace object, so that no selector of namespaces by labels matches it", n.Name),
+				Fix:    "put the Namespace object with its labels beside the others"})
+		}
+	}
+}
+
 func (l *linter) subject(p part) {
 	s := p.policy.Subject
-	if len(l.world.Pods)+len(l.world.HostPods) == 0 || namesReserved(s) || len(podPart(s)) == 0 || matchAny(s, l.world.Pods) {
+	if len(l.world.Pods)+len(l.world.HostPods) == 0 || namesReserved(s) || len(podPart(s)) == 0 || l.known.pods.any(s) {
 		return
 	}
 	field := p.subjectPath()
 	for _, r := range p.rules {
 		l.dead[r.Ref.Key()] = true
 	}
-	if matchAny(s, l.world.HostPods) {
+	if l.known.hostPods.any(s) {
 		l.report(p, HostNetworkOnly, field, "take the pods out of the host network, or take the policy out",
 			"the pods selected use the network of their node, so that the policy does not govern them")
 		return
@@ -60,12 +74,12 @@ func (l *linter) subject(p part) {
 
 // peer reports a label selector that nothing known matches.
 func (l *linter) peer(p part, r *types.Rule, i int, s labels.Selector) {
-	if len(l.world.Namespaces) > 0 && !slices.ContainsFunc(l.world.Namespaces, func(n Namespace) bool { return namespaceMatches(s, n) }) {
+	if len(l.world.Namespaces) > 0 && !l.known.namespace(s) {
 		l.dead[r.Ref.Key()] = true
 		l.report(p, NoNamespace, p.peerPath(r, i), "correct the selector"+l.meantNamespace(s), "no namespace matches %s", describe(namespacePart(s)))
 		return
 	}
-	if len(l.world.Pods) == 0 || len(podPart(s)) == 0 || matchAny(s, l.world.Pods) {
+	if len(l.world.Pods) == 0 || len(podPart(s)) == 0 || l.known.pods.any(s) {
 		return
 	}
 	l.dead[r.Ref.Key()] = true
@@ -84,10 +98,6 @@ func (l *linter) peer(p part, r *types.Rule, i int, s labels.Selector) {
 	l.report(p, NoPeer, p.peerPath(r, i), "correct the labels"+l.hint(s), "%s, so the peer is nobody", l.lacking(s))
 }
 
-func matchAny(s labels.Selector, pods []simulate.Pod) bool {
-	return slices.ContainsFunc(pods, func(p simulate.Pod) bool { return s.Matches(p.Labels) })
-}
-
 func ofNamespace(r labels.Requirement) bool {
 	return r.Key == labels.KeyPodNamespace || strings.HasPrefix(r.Key, labels.KeyNamespaceLabels+".")
 }
@@ -101,10 +111,6 @@ func podPart(s labels.Selector) []labels.Requirement {
 	return slices.DeleteFunc(s.Requirements(), func(r labels.Requirement) bool {
 		return ofNamespace(r) || r.Key == labels.KeyCluster
 	})
-}
-
-func namespaceMatches(s labels.Selector, n Namespace) bool {
-	return labels.NewSelector(namespacePart(s)...).Matches(labels.PodLabels(labels.Pod{Namespace: n.Name, NamespaceLabels: n.Labels}))
 }
 
 func (l *linter) namespaceExists(name string) bool { return slices.Contains(l.namespaceNames(), name) }
@@ -140,7 +146,7 @@ func (l *linter) lacking(s labels.Selector) string {
 
 func (l *linter) unmet(s labels.Selector) (labels.Requirement, bool) {
 	for _, r := range podPart(s) {
-		if !matchAny(labels.NewSelector(r), l.world.Pods) {
+		if !l.known.pods.any(labels.NewSelector(r)) {
 			return r, true
 		}
 	}
@@ -153,15 +159,26 @@ func (l *linter) hint(s labels.Selector) string {
 	if !ok || len(r.Values) != 1 {
 		return ""
 	}
-	var values []string
+	return l.meant(r.Values[0], l.valuesOf(r.Key))
+}
+
+// valuesOf lists what the pods have for a label, each value once.
+func (l *linter) valuesOf(key string) []string {
+	values, ok := l.known.values[key]
+	if ok {
+		return values
+	}
+	seen := map[string]bool{}
 	for _, p := range l.world.Pods {
 		for _, a := range p.Labels {
-			if a.Key == r.Key {
+			if a.Key == key && !seen[a.Value] {
+				seen[a.Value] = true
 				values = append(values, a.Value)
 			}
 		}
 	}
-	return l.meant(r.Values[0], values)
+	l.known.values[key] = values
+	return values
 }
 
 // meant is ", did you mean X" for the nearest of the words, if one is near.

@@ -75,6 +75,9 @@ func witnesses(s labels.Selector, c choices) (out []labels.LabelArray, complete 
 				next = append(next, a)
 			}
 			for _, v := range values {
+				if len(next) > maxWitnesses {
+					break
+				}
 				next = append(next, a.With(labels.New(sourceOf(rs), key, v)))
 			}
 		}
