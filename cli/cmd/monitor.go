@@ -32,14 +32,23 @@ func (a *app) monitor() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		p := gen.GetMonitorParams{}
 		for _, t := range f.types {
+			if !gen.EventType(t).Valid() {
+				return usageError{fmt.Sprintf("--type %q is not known; give drop, verdict, audit or lost", t)}
+			}
 			p.Type = append(p.Type, gen.EventType(t))
 		}
 		if f.verdict != "" {
 			v := gen.Verdict(f.verdict)
+			if !v.Valid() {
+				return usageError{fmt.Sprintf("--verdict %q is not known; give allow or deny", f.verdict)}
+			}
 			p.Verdict = &v
 		}
 		if f.direction != "" {
 			d := gen.Direction(f.direction)
+			if !d.Valid() {
+				return usageError{fmt.Sprintf("--direction %q is not known; give ingress or egress", f.direction)}
+			}
 			p.Direction = &d
 		}
 		p.Endpoint, p.IP, p.Proto = given(f.endpoint), given(f.addr), given(f.proto)
@@ -81,7 +90,12 @@ func eventLine(e gen.Event) string {
 	if e.Type == gen.EventLost {
 		return fmt.Sprintf("%s lost %d events, this reader is too slow", at, e.Lost)
 	}
-	line := fmt.Sprintf("%s %-7s %s %s %s %s -> %s", at, e.Type, e.Verdict, e.Direction, e.Proto, eventPeer(e.Source), eventPeer(e.Destination))
+	what := e.Proto
+	if strings.HasPrefix(e.Proto, "ICMP") { // what stands for a port there is the identifier of an echo
+		what += fmt.Sprintf(" type %d code %d", e.IcmpType, e.IcmpCode)
+		e.Source.Port, e.Destination.Port = 0, 0
+	}
+	line := fmt.Sprintf("%s %-7s %s %s %s %s -> %s", at, e.Type, e.Verdict, e.Direction, what, eventPeer(e.Source), eventPeer(e.Destination))
 	if e.Reason != "" {
 		line += " " + e.Reason
 	}

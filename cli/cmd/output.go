@@ -3,6 +3,7 @@ package cmd
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 )
@@ -15,8 +16,11 @@ func (a *app) show(v any, table func() error) error {
 	return a.printJSON(v)
 }
 
-// printJSON prints v as JSON.
+// printJSON prints v as JSON; a list of nothing is [].
 func (a *app) printJSON(v any) error {
+	if list := reflect.ValueOf(v); list.Kind() == reflect.Slice && list.IsNil() {
+		v = []any{}
+	}
 	enc := json.NewEncoder(a.out)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)

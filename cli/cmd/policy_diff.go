@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/policy/simulate"
+	"github.com/weirnet/weir/pkg/policy/testfile"
 	"github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/spell"
 )
@@ -16,6 +17,7 @@ import (
 func (a *app) policyDiff() *cobra.Command {
 	o := &offline{}
 	var ports []string
+	var pod string
 	c := o.flags(&cobra.Command{Use: "diff OLD NEW", Short: "say what another folder of policies would change, without an agent", Args: exactArgs(2),
 		Long: "OLD and NEW are folders of YAML with pods and policies. Of the pods and hosts that both have it prints which\n" +
 			"connections change their verdict, by which rules, and which pods become isolated or are so no longer. Asked are\n" +
@@ -23,7 +25,7 @@ func (a *app) policyDiff() *cobra.Command {
 			"those of --port. Exit code 1 where there is a difference.\n\n" + offlineHelp,
 		Example: "  weir policy diff examples/shop /tmp/shop-next",
 		RunE: func(_ *cobra.Command, args []string) error {
-			d, err := o.diff(args[0], args[1], ports)
+			d, err := o.diff(args[0], args[1], pod, ports)
 			if err != nil {
 				return err
 			}
@@ -35,11 +37,12 @@ func (a *app) policyDiff() *cobra.Command {
 			}
 			return nil
 		}})
-	c.Flags().StringArrayVar(&ports, "port", nil, "a port to ask everybody on, such as 80 or 53/UDP")
+	c.Flags().StringVar(&pod, "pod", "", "only what comes from this pod or host, or goes to it")
+	c.Flags().StringArrayVar(&ports, "port", nil, "a port to ask everybody on, such as 80, 53/UDP or ICMP")
 	return c
 }
 
-func (o *offline) diff(oldPath, newPath string, flag []string) (simulate.Difference, error) {
+func (o *offline) diff(oldPath, newPath, pod string, flag []string) (simulate.Difference, error) {
 	old, err := o.read(oldPath)
 	if err != nil {
 		return simulate.Difference{}, err
@@ -55,7 +58,8 @@ func (o *offline) diff(oldPath, newPath string, flag []string) (simulate.Differe
 	ask := given
 	if flag == nil {
 		named := simulate.NamedByRules(old.Sketch.Policies, now.Sketch.Policies)
-		ask = func(name string) []simulate.Port { return slices.Concat(old.Sketch.PortsOf(name), given(name), named) }
+		before := old.Sketch.Ports()
+		ask = func(name string) []simulate.Port { return slices.Concat(before(name), given(name), named) }
 	}
 	a, err := old.Cluster()
 	if err != nil {
@@ -65,7 +69,25 @@ func (o *offline) diff(oldPath, newPath string, flag []string) (simulate.Differe
 	if err != nil {
 		return simulate.Difference{}, err
 	}
-	return simulate.Diff(a, b, ask)
+	if pod, err = namedIn(pod, a, b); err != nil {
+		return simulate.Difference{}, err
+	}
+	return simulate.Diff(a, b, ask, pod)
+}
+
+// namedIn is the pod or host that the flag --pod names in one of the clusters.
+func namedIn(pod string, a, b *simulate.Cluster) (string, error) {
+	if pod == "" {
+		return "", nil
+	}
+	name, err := testfile.Named(b, pod)
+	if err != nil {
+		if name, inOld := testfile.Named(a, pod); inOld == nil {
+			return name, nil
+		}
+		return "", fmt.Errorf("--pod: %w", err)
+	}
+	return name, nil
 }
 
 // The difference as JSON.
@@ -75,6 +97,7 @@ type (
 		Isolation []diffIsolation `json:"isolation"`
 		Gone      []string        `json:"gone"`
 		Came      []string        `json:"came"`
+		NotAsked  int             `json:"notAsked"` // connections that were too many to ask about
 	}
 	diffVerdict struct {
 		From     string      `json:"from"`
@@ -98,7 +121,7 @@ type (
 )
 
 func diffModel(d simulate.Difference) diffAnswer {
-	out := diffAnswer{Verdicts: []diffVerdict{}, Isolation: []diffIsolation{}, Gone: slices.Concat([]string{}, d.Gone), Came: slices.Concat([]string{}, d.Came)}
+	out := diffAnswer{Verdicts: []diffVerdict{}, Isolation: []diffIsolation{}, Gone: append([]string{}, d.Gone...), Came: append([]string{}, d.Came...), NotAsked: d.NotAsked}
 	outcome := func(o simulate.Outcome) diffOutcome {
 		m := diffOutcome{o.Verdict.String(), []string{}}
 		for _, r := range o.Rules() {
@@ -124,6 +147,9 @@ func resources(rs []types.Resource) []string {
 }
 
 func (a *app) writeDiff(d simulate.Difference) error {
+	if d.NotAsked > 0 {
+		fmt.Fprintf(a.out, "verdicts not compared: %d connections may differ, too many to ask about; narrow it with --pod or --port\n", d.NotAsked)
+	}
 	for _, list := range []struct {
 		what  string
 		names []string

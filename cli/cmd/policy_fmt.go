@@ -66,7 +66,11 @@ func (a *app) runFmt(in io.Reader, paths []string, write, check bool) error {
 			if bytes.Equal(text, out) {
 				continue
 			}
-			if err := replaceFile(name, out); err != nil {
+			if err := replaceFile(name, out); errors.Is(err, errLinked) {
+				fmt.Fprintln(a.errOut, err)
+				no = true
+				continue
+			} else if err != nil {
 				return err
 			}
 			fmt.Fprintln(a.out, name)
@@ -110,7 +114,8 @@ func fmtFiles(paths []string) ([]string, error) {
 }
 
 // replaceFile writes a file beside the old one and renames it, so that nobody
-// ever reads half of it. A link stays a link, the owner the owner.
+// ever reads half of it. A link stays a link, the owner the owner, the mode the
+// mode. A file of several names is refused: a rename would part them.
 func replaceFile(name string, text []byte) (err error) {
 	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -119,6 +124,9 @@ func replaceFile(name string, text []byte) (err error) {
 	info, err := os.Stat(target)
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if info.Sys().(*syscall.Stat_t).Nlink > 1 {
+		return fmt.Errorf("%s: %w", name, errLinked)
 	}
 	// The leading dot keeps agents from reading it.
 	tmp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*")
@@ -131,12 +139,17 @@ func replaceFile(name string, text []byte) (err error) {
 		}
 	}()
 	_, err = tmp.Write(text)
-	err = errors.Join(err, keepOwner(tmp, info), tmp.Chmod(info.Mode().Perm()), tmp.Sync(), tmp.Close())
+	err = errors.Join(err, keepOwner(tmp, info), tmp.Chmod(info.Mode()&modeBits), tmp.Sync(), tmp.Close())
 	if err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), target)
 }
+
+var errLinked = errors.New("has other names (hard links), which would keep the old text; format a copy and write it back in place")
+
+// modeBits are those of a mode that are a file's to keep.
+const modeBits = os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky
 
 // keepOwner gives a new file the owner and group of the one that it replaces.
 func keepOwner(f *os.File, old os.FileInfo) error {

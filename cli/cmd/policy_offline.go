@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/pkg/policy/simulate"
 	"github.com/weirnet/weir/pkg/policy/testfile"
 	"github.com/weirnet/weir/pkg/policy/types"
+	wtypes "github.com/weirnet/weir/pkg/types"
 )
 
 // offline is the flags of commands that judge folders without an agent.
@@ -141,7 +142,7 @@ func (a *app) policyTable() *cobra.Command {
 			return a.show(tables, func() error { return a.writeTables(tables) })
 		}})
 	c.Flags().StringVar(&pod, "pod", "", "only what comes from this pod or host, or goes to it")
-	c.Flags().StringArrayVar(&ports, "port", nil, "a port to ask everybody on, such as 80 or 53/UDP, instead of the declared ones")
+	c.Flags().StringArrayVar(&ports, "port", nil, "a port to ask everybody on, such as 80, 53/UDP or ICMP, instead of the declared ones")
 	return c
 }
 
@@ -160,6 +161,10 @@ func portsOf(flag []string, s simulate.Sketch) (func(string) []simulate.Port, er
 		if err != nil {
 			return nil, usageError{"--port: " + err.Error()}
 		}
+		if p.Proto == wtypes.ProtoICMP { // each is asked in its family
+			given = append(given, simulate.Port{Proto: wtypes.ProtoICMP, Port: 8}, simulate.Port{Proto: wtypes.ProtoICMPv6, Port: 128})
+			continue
+		}
 		if p.Number == 0 {
 			return nil, usageError{fmt.Sprintf("--port %s: give a number", text)}
 		}
@@ -168,5 +173,5 @@ func portsOf(flag []string, s simulate.Sketch) (func(string) []simulate.Port, er
 	if given != nil {
 		return func(string) []simulate.Port { return given }, nil
 	}
-	return s.PortsOf, nil
+	return s.Ports(), nil
 }

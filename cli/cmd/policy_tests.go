@@ -84,6 +84,7 @@ func (a *app) runTests(ctx context.Context, r *testRun, paths []string) (err err
 		return usageError{"--junit - and --tap - exclude each other; give one of them a file"}
 	}
 	r.report.Started = time.Now()
+	r.results.Results = []testResult{}
 	if r.kernel {
 		done, failed := r.openKernel()
 		if failed != nil {

@@ -145,7 +145,7 @@ func TestTheTableOfTheShopIsTheExpectedOne(t *testing.T) {
 	require.Len(t, tables, 2)
 	require.Len(t, tables[0].Rows, 8)
 	require.Contains(t, tables[0].Columns, "ops/scanner:53/UDP")
-	for _, args := range [][]string{{"--port", "http"}, {"--port", "65536"}, {"--port", "ICMP"}, {shop, shop}} {
+	for _, args := range [][]string{{"--port", "http"}, {"--port", "65536"}, {shop, shop}} {
 		code, _, errOut := runWeir(t, append([]string{"policy", "table", shop}, args...)...)
 		require.Equal(t, exitUsage, code, errOut)
 	}

@@ -66,7 +66,7 @@ func TestAFolderIsReadAsAWorld(t *testing.T) {
 		ends, _ := c.Ends(name)
 		require.True(t, ends[0].Labels.HasReserved(reserved), name)
 	}
-	require.EqualValues(t, 443, f.Sketch.PortsOf("out")[0].Port)
+	require.EqualValues(t, 443, f.Sketch.Ports()("out")[0].Port)
 	asked, _, err := f.Tests[0].Run(f.Sketch)
 	require.NoError(t, err)
 	require.True(t, asked[0].Passed(), asked[0].Detail())

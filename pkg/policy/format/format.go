@@ -18,6 +18,9 @@ import (
 // Format returns the canonical form of a text of YAML documents. A text without
 // a document is returned as it is.
 func Format(text []byte) ([]byte, error) {
+	if len(text) > k8s.MaxBytes {
+		return nil, fmt.Errorf("has %d bytes, the most is %d; split it into several files", len(text), k8s.MaxBytes)
+	}
 	given := text
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	if bytes.HasPrefix(text, []byte("%")) || bytes.Contains(text, []byte("\n%")) {

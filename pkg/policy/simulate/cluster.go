@@ -23,9 +23,12 @@ type Cluster struct {
 	ends     map[netip.Addr]End
 	byName   map[string][]End // in the order of addresses
 	policies map[string]*policy.SelectorPolicy
+	subjects *subjects
+	selected bool // see selectPeers
 	states   map[string]policy.MapState
-	rules    map[string]types.RuleID // by RuleRef.Key
-	refs     []types.RuleRef         // by number, less one
+	shared   map[string]policy.MapState // by stateKey
+	rules    map[string]types.RuleID    // by RuleRef.Key
+	refs     []types.RuleRef            // by number, less one
 }
 
 // New gives everything in the world its numbers. Clusters that share Numbers
@@ -33,7 +36,8 @@ type Cluster struct {
 func New(w World, n *Numbers) (*Cluster, error) {
 	c := &Cluster{
 		world: w, numbers: cmp.Or(n, &Numbers{}), ends: map[netip.Addr]End{}, byName: map[string][]End{},
-		policies: map[string]*policy.SelectorPolicy{}, states: map[string]policy.MapState{}, rules: map[string]types.RuleID{},
+		policies: map[string]*policy.SelectorPolicy{}, states: map[string]policy.MapState{}, shared: map[string]policy.MapState{},
+		subjects: newSubjects(w.Policies), rules: map[string]types.RuleID{},
 	}
 	ids := identity.ReservedIdentities()
 	pods := map[netip.Addr]policy.Pod{}
@@ -159,7 +163,7 @@ func (c *Cluster) Policy(e End) *policy.SelectorPolicy {
 	sp := c.policies[e.Name]
 	if sp == nil {
 		subject := policy.Subject{Identity: e.Identity, Labels: e.Labels, NamedPorts: e.NamedPorts}
-		sp = policy.Resolve(subject, c.world.Policies, c.world.Mode, c.number)
+		sp = policy.Resolve(subject, c.subjects.of(e.Labels), c.world.Mode, c.number)
 		c.policies[e.Name] = sp
 	}
 	return sp

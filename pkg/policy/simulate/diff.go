@@ -15,11 +15,12 @@ type Difference struct {
 	Pairs      []PairChange      // that have another verdict
 	Isolations []IsolationChange // pods that policies isolate now, or no longer
 	Gone, Came []string          // pods and hosts of only one of the two
+	NotAsked   int               // connections that may differ and were too many to ask about
 }
 
 // Empty reports that there is no difference.
 func (d Difference) Empty() bool {
-	return len(d.Pairs)+len(d.Isolations)+len(d.Gone)+len(d.Came) == 0
+	return len(d.Pairs)+len(d.Isolations)+len(d.Gone)+len(d.Came)+d.NotAsked == 0
 }
 
 // PairChange is a connection whose verdict differs, in one or both families.
@@ -70,39 +71,49 @@ type IsolationChange struct {
 	By        []types.Resource // the policies that do, or that did
 }
 
+// maxAsked is the most connections that Diff asks about.
+const maxAsked = 20_000_000
+
 // Diff compares what two clusters say of the ends that both have, on the ports
-// that portsOf gives for a destination.
-func Diff(old, now *Cluster, portsOf func(name string) []Port) (Difference, error) {
-	var d Difference
+// that portsOf gives for a destination. only, if set, limits it to one end.
+func Diff(old, now *Cluster, portsOf func(name string) []Port, only string) (Difference, error) {
+	d, _, err := diff(old, now, portsOf, only, maxAsked)
+	return d, err
+}
+
+// diff also tells how many connections it asked about.
+func diff(old, now *Cluster, portsOf func(name string) []Port, only string, most int) (d Difference, asked int, err error) {
 	var both []string
 	for _, name := range old.Names() {
 		if _, ok := now.Ends(name); ok {
 			both = append(both, name)
-		} else {
+		} else if only == "" || name == only {
 			d.Gone = append(d.Gone, name)
 		}
 	}
 	for _, name := range now.Names() {
-		if _, ok := old.Ends(name); !ok {
+		if _, ok := old.Ends(name); !ok && (only == "" || name == only) {
 			d.Came = append(d.Came, name)
 		}
 	}
 	for _, name := range both {
-		d.isolation(old, now, name)
+		if only == "" || name == only {
+			d.isolation(old, now, name)
+		}
 	}
-	for _, from := range both {
-		for _, to := range both {
-			if from == to {
-				continue
-			}
-			for _, p := range distinct(portsOf(to)) {
-				if err := d.pair(old, now, from, to, p); err != nil {
-					return d, err
-				}
+	pairs, asked := pairsOf(both, newChanges(old, now, both), portsOf, only)
+	if asked > most {
+		d.NotAsked = asked
+		return d, 0, nil
+	}
+	for p := range pairs {
+		for _, port := range p.ports {
+			if err := d.pair(old, now, p.from, p.to, port, p.egress, p.ingress); err != nil {
+				return d, asked, err
 			}
 		}
 	}
-	return d, nil
+	return d, asked, nil
 }
 
 // distinct leaves out the names of ports, and what is then there twice.
@@ -132,8 +143,18 @@ func (d *Difference) isolation(old, now *Cluster, name string) {
 	}
 }
 
-func (d *Difference) pair(old, now *Cluster, from, to string, p Port) error {
+// pair asks about a connection of which one direction or both may differ.
+func (d *Difference) pair(old, now *Cluster, from, to string, p Port, egress, ingress bool) error {
 	for _, is4 := range []bool{true, false} {
+		if !egress || !ingress {
+			same, err := sameSide(old, now, from, to, p, is4, egress)
+			if err != nil {
+				return err
+			}
+			if same {
+				continue
+			}
+		}
 		was, asked, err := old.outcome(from, to, p, is4)
 		if err != nil {
 			return fmt.Errorf("the old policies: %w", err)
@@ -163,11 +184,32 @@ func (c PairChange) same(o PairChange) bool {
 	return c.From == o.From && c.To == o.To && c.Proto == o.Proto && c.Port == o.Port && c.Old.String() == o.Old.String() && c.New.String() == o.New.String()
 }
 
+// sameSide reports whether both clusters say the same of one direction.
+func sameSide(old, now *Cluster, from, to string, p Port, is4, egress bool) (bool, error) {
+	var verdicts []types.Verdict
+	for _, c := range []*Cluster{old, now} {
+		a, okA := c.familyOf(from, is4)
+		b, okB := c.familyOf(to, is4)
+		if !okA || !okB || p.otherFamily(is4) {
+			return true, nil
+		}
+		dir := types.Egress
+		if !egress {
+			a, b, dir = b, a, types.Ingress
+		}
+		side, err := c.side(a, b, dir, p.Proto, p.Port)
+		if err != nil {
+			return false, err
+		}
+		verdicts = append(verdicts, side.Verdict)
+	}
+	return verdicts[0] == verdicts[1], nil
+}
+
 func (c *Cluster) outcome(from, to string, p Port, is4 bool) (o Outcome, asked bool, err error) {
 	a, okA := c.familyOf(from, is4)
 	b, okB := c.familyOf(to, is4)
-	otherFamily := p.Proto == wtypes.ProtoICMP && !is4 || p.Proto == wtypes.ProtoICMPv6 && is4
-	if !okA || !okB || !a.Pod && !b.Pod || otherFamily {
+	if !okA || !okB || !a.Pod && !b.Pod || p.otherFamily(is4) {
 		return o, false, nil
 	}
 	o.Egress, o.Ingress, err = c.Decide(a, b, p.Proto, p.Port)
@@ -184,18 +226,19 @@ func (c *Cluster) outcome(from, to string, p Port, is4 bool) (o Outcome, asked b
 // types of ICMP. Two sets of policies that differ at all differ on one of these,
 // or on a named port of the destination.
 func NamedByRules(sets ...[]*types.Policy) []Port {
-	var named []types.Port
+	distinct := map[types.Port]bool{}
 	for _, ps := range sets {
 		for _, p := range ps {
 			for i := range p.Rules {
 				for _, port := range p.Rules[i].Ports {
 					if port.Name == "" && (port.ICMPType || port.Port != 0) {
-						named = append(named, port)
+						distinct[port] = true
 					}
 				}
 			}
 		}
 	}
+	named := slices.Collect(maps.Keys(distinct))
 	covered := func(proto wtypes.Proto, n int) bool {
 		return slices.ContainsFunc(named, func(p types.Port) bool {
 			return p.Proto == proto && int(p.Port) <= n && n <= int(max(p.End, p.Port))

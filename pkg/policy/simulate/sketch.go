@@ -129,17 +129,19 @@ func (s Sketch) Pod(p SketchedPod) Pod {
 	return pod
 }
 
-// PortsOf returns the ports that a pod or host declares.
-func (s Sketch) PortsOf(name string) []Port {
-	for _, p := range s.Pods {
-		if p.Key() == name {
-			return p.Ports
+// Ports returns a function that gives the ports which a pod or host declares.
+func (s Sketch) Ports() func(name string) []Port {
+	out := make(map[string][]Port, len(s.Pods)+len(s.Hosts))
+	add := func(name string, ports []Port) {
+		if _, twice := out[name]; !twice {
+			out[name] = ports
 		}
+	}
+	for _, p := range s.Pods {
+		add(p.Key(), p.Ports)
 	}
 	for _, h := range s.Hosts {
-		if h.Name == name {
-			return h.Ports
-		}
+		add(h.Name, h.Ports)
 	}
-	return nil
+	return func(name string) []Port { return out[name] }
 }

@@ -54,22 +54,35 @@ type Target struct {
 func (t Target) Column() string { return fmt.Sprintf("%s:%d/%s", t.End.Name, t.Port, t.Proto) }
 
 // Targets lists the ports of every end of a family, in the order of the world.
-// One port that two names stand for is one target.
+// One port that two names stand for is one target, and a type of ICMP is one of
+// its own family alone.
 func (c *Cluster) Targets(is4 bool, portsOf func(name string) []Port) []Target {
+	type place struct {
+		name  string
+		proto wtypes.Proto
+		port  uint16
+	}
 	var out []Target
+	seen := map[place]bool{}
 	for _, name := range c.Names() {
 		end, ok := c.familyOf(name, is4)
 		if !ok {
 			continue
 		}
 		for _, p := range portsOf(name) {
-			t := Target{end, p.Proto, p.Port}
-			if !slices.ContainsFunc(out, func(o Target) bool { return o.Column() == t.Column() }) {
-				out = append(out, t)
+			at := place{name, p.Proto, p.Port}
+			if !seen[at] && !p.otherFamily(is4) {
+				seen[at] = true
+				out = append(out, Target{end, p.Proto, p.Port})
 			}
 		}
 	}
 	return out
+}
+
+// otherFamily reports whether the port is a type of the other family's ICMP.
+func (p Port) otherFamily(is4 bool) bool {
+	return p.Proto == wtypes.ProtoICMP && !is4 || p.Proto == wtypes.ProtoICMPv6 && is4
 }
 
 func (c *Cluster) familyOf(name string, is4 bool) (End, bool) {
@@ -81,39 +94,151 @@ func (c *Cluster) familyOf(name string, is4 bool) (End, bool) {
 	return End{}, false
 }
 
+// maxCells is the most cells of a table.
+const maxCells = 10_000_000
+
 // Tables judges every pair of ends on the ports of the destination. only, if
-// set, keeps the row and the columns of that end.
+// set, keeps the row and the columns of that end, in two tables where one would
+// be nearly all blank and too large. Without it a table that is too large is an
+// error.
 func (c *Cluster) Tables(portsOf func(name string) []Port, only string) ([]Table, error) {
-	var out []Table
+	return c.tables(portsOf, only, maxCells)
+}
+
+func (c *Cluster) tables(portsOf func(name string) []Port, only string, most int) ([]Table, error) {
+	out := []Table{}
 	for _, is4 := range []bool{true, false} {
-		t := Table{Family: "IPv6"}
+		g := grid{c: c, most: most, only: only, family: "IPv6", targets: c.Targets(is4, portsOf)}
 		if is4 {
-			t.Family = "IPv4"
-		}
-		targets := c.Targets(is4, portsOf)
-		for _, target := range targets {
-			t.Columns = append(t.Columns, target.Column())
+			g.family = "IPv4"
 		}
 		for _, name := range c.Names() {
-			from, ok := c.familyOf(name, is4)
-			if !ok {
-				continue
+			if from, ok := c.familyOf(name, is4); ok {
+				g.sources = append(g.sources, from)
 			}
-			row := Row{Name: name}
-			for _, to := range targets {
-				letter, err := c.cell(from, to)
-				if err != nil {
-					return nil, err
-				}
-				row.Cells = append(row.Cells, string(letter))
-			}
-			t.Rows = append(t.Rows, row)
 		}
-		if len(t.Columns) > 0 {
-			out = append(out, t.keep(targets, only))
+		if len(g.targets) == 0 {
+			continue
 		}
+		tables, err := g.tables()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tables...)
 	}
 	return out, nil
+}
+
+// grid is the ends of one family that are to be judged.
+type grid struct {
+	c       *Cluster
+	family  string
+	sources []End
+	targets []Target
+	only    string
+	most    int // cells of one table
+}
+
+func (g grid) tables() ([]Table, error) {
+	if g.only == "" {
+		if cells := len(g.sources) * len(g.targets); cells > g.most {
+			return nil, fmt.Errorf("the table has %d cells (%d sources, %d ports), the most is %d; ask for one pod with --pod",
+				cells, len(g.sources), len(g.targets), g.most)
+		}
+		t, err := g.table(g.sources, g.targets)
+		return []Table{t}, err
+	}
+	from, err := g.part(func(e End) bool { return e.Name == g.only }, func(t Target) bool { return t.End.Name != g.only })
+	if err != nil {
+		return nil, err
+	}
+	to, err := g.part(func(e End) bool { return e.Name != g.only }, func(t Target) bool { return t.End.Name == g.only })
+	if err != nil {
+		return nil, err
+	}
+	rows, columns := len(from.Rows)+len(to.Rows), len(from.Columns)+len(to.Columns)
+	if rows*columns > g.most {
+		return []Table{from, to}, nil
+	}
+	return []Table{g.join(from, to)}, nil
+}
+
+// part judges those of the sources and targets that are asked for, and leaves out
+// rows and columns in which there is nothing to ask.
+func (g grid) part(source func(End) bool, target func(Target) bool) (Table, error) {
+	sources := slices.DeleteFunc(slices.Clone(g.sources), func(e End) bool { return !source(e) })
+	targets := slices.DeleteFunc(slices.Clone(g.targets), func(t Target) bool { return !target(t) })
+	asked := func(from End, to Target) bool { return from.Pod || to.End.Pod }
+	rows := slices.DeleteFunc(slices.Clone(sources), func(e End) bool {
+		return !slices.ContainsFunc(targets, func(t Target) bool { return asked(e, t) })
+	})
+	columns := slices.DeleteFunc(targets, func(t Target) bool {
+		return !slices.ContainsFunc(sources, func(e End) bool { return asked(e, t) })
+	})
+	return g.table(rows, columns)
+}
+
+// table judges sources and targets.
+func (g grid) table(sources []End, targets []Target) (Table, error) {
+	t := Table{Family: g.family, Columns: []string{}, Rows: []Row{}}
+	for _, target := range targets {
+		t.Columns = append(t.Columns, target.Column())
+	}
+	for _, from := range sources {
+		row := Row{Name: from.Name, Cells: make([]string, 0, len(targets))}
+		for _, to := range targets {
+			letter, err := g.c.cell(from, to)
+			if err != nil {
+				return t, err
+			}
+			row.Cells = append(row.Cells, letters[letter])
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t, nil
+}
+
+// letters are the cells as texts, made once.
+var letters = map[byte]string{Allowed: string(Allowed), Ingress: string(Ingress), Egress: string(Egress), Both: string(Both), Nothing: string(Nothing)}
+
+// join makes one table, in the order of the world, of what comes from an end and
+// what goes to it. The rest is blank.
+func (g grid) join(from, to Table) Table {
+	type place struct{ row, column string }
+	cells := map[place]string{}
+	rows, columns := map[string]bool{}, map[string]bool{}
+	for _, t := range []Table{from, to} {
+		for _, column := range t.Columns {
+			columns[column] = true
+		}
+		for _, r := range t.Rows {
+			rows[r.Name] = true
+			for i, cell := range r.Cells {
+				cells[place{r.Name, t.Columns[i]}] = cell
+			}
+		}
+	}
+	out := Table{Family: g.family, Columns: []string{}, Rows: []Row{}}
+	for _, t := range g.targets {
+		if columns[t.Column()] {
+			out.Columns = append(out.Columns, t.Column())
+		}
+	}
+	for _, e := range g.sources {
+		if !rows[e.Name] {
+			continue
+		}
+		r := Row{Name: e.Name, Cells: make([]string, 0, len(out.Columns))}
+		for _, column := range out.Columns {
+			cell, asked := cells[place{e.Name, column}]
+			if !asked {
+				cell = string(Nothing)
+			}
+			r.Cells = append(r.Cells, cell)
+		}
+		out.Rows = append(out.Rows, r)
+	}
+	return out
 }
 
 func (c *Cluster) cell(from End, to Target) (byte, error) {
@@ -122,38 +247,4 @@ func (c *Cluster) cell(from End, to Target) (byte, error) {
 	}
 	egress, ingress, err := c.Decide(from, to.End, to.Proto, to.Port)
 	return Letter(egress.Verdict, ingress.Verdict), err
-}
-
-// keep blanks what neither comes from an end nor goes to it, and drops the rows
-// and columns in which then nothing is left.
-func (t Table) keep(targets []Target, only string) Table {
-	if only == "" {
-		return t
-	}
-	out := Table{Family: t.Family}
-	mine := func(i int, row Row) bool {
-		return (row.Name == only || targets[i].End.Name == only) && row.Cells[i] != string(Nothing)
-	}
-	var columns []int
-	for i := range t.Columns {
-		if slices.ContainsFunc(t.Rows, func(r Row) bool { return mine(i, r) }) {
-			columns = append(columns, i)
-			out.Columns = append(out.Columns, t.Columns[i])
-		}
-	}
-	for _, r := range t.Rows {
-		kept := Row{Name: r.Name}
-		any := false
-		for _, i := range columns {
-			cell := string(Nothing)
-			if mine(i, r) {
-				cell, any = r.Cells[i], true
-			}
-			kept.Cells = append(kept.Cells, cell)
-		}
-		if any {
-			out.Rows = append(out.Rows, kept)
-		}
-	}
-	return out
 }

@@ -84,7 +84,7 @@ func TestASketchGetsAddressesThatNobodyHas(t *testing.T) {
 func TestATableHasARowPerSourceAndAColumnPerDeclaredPort(t *testing.T) {
 	s := village()
 	c := build(t, s)
-	tables, err := c.Tables(s.PortsOf, "")
+	tables, err := c.Tables(s.Ports(), "")
 	require.NoError(t, err)
 	require.Equal(t, []Table{
 		{"IPv4", []string{"x/a:80/TCP", "x/b:80/TCP", "x/b:53/UDP", "out:80/TCP"}, []Row{
@@ -94,11 +94,11 @@ func TestATableHasARowPerSourceAndAColumnPerDeclaredPort(t *testing.T) {
 			{"x/a", []string{"-", ".", "I"}}, {"x/b", []string{"E", "-", "-"}}, {"node", []string{".", ".", "."}}}},
 	}, tables)
 
-	tables, err = c.Tables(s.PortsOf, "x/b")
+	tables, err = c.Tables(s.Ports(), "x/b")
 	require.NoError(t, err)
 	require.Equal(t, []Row{{"x/a", []string{"-", ".", "I", "-"}}, {"x/b", []string{"E", "-", "-", "E"}}, {"x/c", []string{"-", "I", "I", "-"}},
 		{"out", []string{"-", "I", "I", "-"}}, {"node", []string{"-", ".", ".", "-"}}}, tables[0].Rows)
-	tables, err = c.Tables(s.PortsOf, "x/c")
+	tables, err = c.Tables(s.Ports(), "x/c")
 	require.NoError(t, err)
 	require.Equal(t, Table{"IPv4", []string{"x/a:80/TCP", "x/b:80/TCP", "x/b:53/UDP", "out:80/TCP"}, []Row{{"x/c", []string{".", "I", "I", "."}}}}, tables[0])
 	require.Empty(t, tables[1].Rows)
@@ -111,7 +111,7 @@ func TestADifferenceNamesPairsRulesAndIsolation(t *testing.T) {
 	open.Rules = append(slices.Clone(open.Rules), types.Rule{Ref: types.RuleRef{Resource: open.Resource, Section: "ingressDeny"}, Verdict: types.Deny, Peers: open.Rules[0].Peers})
 	now.Policies = []*types.Policy{&open, {Resource: types.Resource{Kind: "P", Namespace: "x", Name: "c"}, Subject: is("app", "a"), IsolatesIngress: true}}
 	now.Pods = append(now.Pods[:2:2], SketchedPod{Namespace: "x", Name: "d"})
-	d, err := Diff(build(t, old), build(t, now), now.PortsOf)
+	d, err := Diff(build(t, old), build(t, now), now.Ports(), "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"x/c"}, d.Gone)
 	require.Equal(t, []string{"x/d"}, d.Came)
@@ -131,7 +131,7 @@ func TestADifferenceNamesPairsRulesAndIsolation(t *testing.T) {
 	require.Equal(t, []string{"IPv4"}, d.Pairs[1].Families)
 	require.False(t, d.Empty())
 
-	same, err := Diff(build(t, old), build(t, old), old.PortsOf)
+	same, err := Diff(build(t, old), build(t, old), old.Ports(), "")
 	require.NoError(t, err)
 	require.True(t, same.Empty())
 }
@@ -199,7 +199,7 @@ func TestICMPIsAskedInItsFamily(t *testing.T) {
 		Ports: []types.Port{{Proto: wtypes.ProtoICMP, Port: 0, ICMPType: true}, {Proto: wtypes.ProtoICMPv6, Port: 128, ICMPType: true}}})
 	now.Policies = []*types.Policy{&echo}
 	listed := NamedByRules(old.Policies, now.Policies)
-	d, err := Diff(build(t, old), build(t, now), func(string) []Port { return listed })
+	d, err := Diff(build(t, old), build(t, now), func(string) []Port { return listed }, "")
 	require.NoError(t, err)
 	var got []string
 	for _, p := range d.Pairs {
