@@ -22,7 +22,8 @@ func (a *app) policyDiff() *cobra.Command {
 		Long: "OLD and NEW are folders of YAML with pods and policies. Of the pods and hosts that both have it prints which\n" +
 			"connections change their verdict, by which rules, and which pods become isolated or are so no longer. Asked are\n" +
 			"the declared ports, one of each part of the port space that the rules tell apart, and one that no rule names; or\n" +
-			"those of --port. Exit code 1 where there is a difference.\n\n" + offlineHelp,
+			"those of --port. Exit code 1 where there is a difference. Where more than 20,000,000 connections may differ, their\n" +
+			"verdicts are not compared, and their number is printed instead: narrow it with --pod or --port.\n\n" + offlineHelp,
 		Example: "  weir policy diff examples/shop /tmp/shop-next",
 		RunE: func(_ *cobra.Command, args []string) error {
 			d, err := o.diff(args[0], args[1], pod, ports)

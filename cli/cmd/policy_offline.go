@@ -112,7 +112,8 @@ func (a *app) policyTable() *cobra.Command {
 	var ports []string
 	c := o.flags(&cobra.Command{Use: "table [FOLDER]", Short: "print the truth table of a folder, without an agent", Args: atMostArgs(1),
 		Long: "Who reaches whom on the ports that pods and hosts declare, or on those of --port, in the form of weir lab probe:\n" +
-			". allowed, I denied at ingress, E denied at egress, B both, - nothing to ask.\n\n" + offlineHelp,
+			". allowed, I denied at ingress, E denied at egress, B both, - nothing to ask. ICMP is the ping of each family.\n" +
+			"A table of more than 10,000,000 cells is refused; with --pod it becomes two, what comes from the pod and what goes to it.\n\n" + offlineHelp,
 		Example: "  weir policy table examples/shop --pod shop/api",
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := o.read(folderArg(args))
