@@ -98,19 +98,26 @@ func (t Table) Write(w io.Writer) error {
 	for _, r := range t.Rows {
 		width = max(width, len(r.Name))
 	}
-	line := fmt.Sprintf("%-*s", width, t.Title)
+	var line strings.Builder // grows with its length, however many columns there are
+	fmt.Fprintf(&line, "%-*s", width, t.Title)
 	for _, c := range t.Columns {
-		line += "  " + c
+		line.WriteString("  ")
+		line.WriteString(c)
 	}
-	if _, err := fmt.Fprintln(w, line); err != nil {
+	if _, err := fmt.Fprintln(w, line.String()); err != nil {
 		return err
 	}
 	for _, r := range t.Rows {
-		line := fmt.Sprintf("%-*s", width, r.Name)
+		line.Reset()
+		fmt.Fprintf(&line, "%-*s", width, r.Name)
 		for i, c := range r.Cells {
-			line += "  " + fmt.Sprintf("%-*s", len(t.Columns[i]), c)
+			line.WriteString("  ")
+			line.WriteString(c)
+			for range len(t.Columns[i]) - len(c) {
+				line.WriteByte(' ')
+			}
 		}
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " ")); err != nil {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
 			return err
 		}
 	}

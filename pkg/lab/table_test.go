@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
@@ -57,6 +58,22 @@ func TestTableSaysWhoDenied(t *testing.T) {
 	diff := Compare(back, tables)
 	if len(diff) != 3 || diff[0].String() != "IPv4 x/a -> x/c:80/TCP: expected ., got E" || diff[1].Want != "nothing" {
 		t.Fatalf("differences: %v", diff)
+	}
+}
+
+func TestAWideTableIsNotCopiedForEveryColumn(t *testing.T) {
+	wide := Table{Title: "IPv4", Rows: []Row{{Name: "x/a"}}}
+	for range 1000 {
+		wide.Columns = append(wide.Columns, "x/b:80/TCP")
+		wide.Rows[0].Cells = append(wide.Rows[0].Cells, CellAllowed)
+	}
+	allocations := testing.AllocsPerRun(3, func() {
+		if err := wide.Write(io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocations >= 100 {
+		t.Fatalf("%v allocations for 1000 columns", allocations)
 	}
 }
 
