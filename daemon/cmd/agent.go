@@ -204,7 +204,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.loop(run, "leases", a.leases.Run)
 	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
 	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.api.counted.sweep() }))
-	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendPolicies))
+	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendMaps))
 	a.loop(run, "readiness", a.becomeReady)
 	return nil
 }
@@ -285,8 +285,9 @@ func (a *agent) takeOver(ctx context.Context) {
 	}
 }
 
-// mendPolicies undoes what others did to the policy maps.
-func (a *agent) mendPolicies(context.Context) error {
+// mendMaps undoes what others did to the policy maps and the ipcache.
+func (a *agent) mendMaps(context.Context) error {
+	a.ipcache.Check()
 	mended, err := a.maps.Slots.Repair()
 	if mended > 0 {
 		a.log.Warn("Policy maps were changed from outside the agent and are mended", "lines", mended)

@@ -87,7 +87,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.DurationVar(&c.LeaseExpiry, "lease-expiry", 10*time.Minute, "how long an address stays leased when its ADD does not finish")
 	fs.Uint32Var(&c.CTEntries, "conntrack-entries", 65536, "connections per address family; may be changed at any restart")
 	fs.Uint32Var(&c.PolicyEntries, "policy-entries", 1<<18, "entries of one policy map; may be changed at any restart")
-	fs.DurationVar(&c.PolicyCheck, "policy-check", time.Minute, "how often the policy maps are compared with what they should hold, and mended")
+	fs.DurationVar(&c.PolicyCheck, "policy-check", time.Minute, "how often the policy maps and the ipcache are compared with what they should hold, and mended")
 	fs.Uint32Var(&c.IPCacheEntries, "ipcache-entries", 512000, "prefixes in the ipcache map; may be changed at any restart")
 	fs.Uint32Var(&c.EventBytes, "event-buffer", 8<<20, "bytes of the event ring, a power of two; may be changed at any restart")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")

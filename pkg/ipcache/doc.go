@@ -31,6 +31,7 @@
 // maps hold them; write entries, narrow before wide; delete entries, wide before
 // narrow; tell endpoints; let live flows be judged again; release; announce the
 // identities that have gone. Whatever fails is tried again, after 100 ms to 10 s.
+// Check, called now and then, undoes what others did to the kernel's map.
 //
 // What cannot be told apart is closed: it has the reserved identity closed, which
 // the data plane denies in both directions whatever the policy says. That is a

@@ -85,6 +85,7 @@ type IPCache struct {
 	placed   int             // prefixes in the kernel, without everythings
 	left     int             // prefixes that want a place and have none
 	unsure   bool            // what the kernel has is not known, after a failure
+	doubted  bool            // somebody else may have changed it, see Check
 	problem  error           // of the last round
 
 	// Only the worker touches these.

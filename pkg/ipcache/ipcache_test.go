@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"testing"
 	"time"
@@ -317,4 +318,33 @@ func TestManyPrefixesCostOneRoundAndAChangeOnlyWhatItConcerns(t *testing.T) {
 	c.setPolicyPrefixes(p)
 	sync1(t, c)
 	require.Equal(t, map[netip.Prefix]int{pfx("100.0.7.7/32"): 1, pfx("100.0.0.0/17"): 1}, f.touched)
+}
+
+// What somebody takes out of the kernel's map, changes or puts into it does not last.
+func TestB54_TheMapIsMended(t *testing.T) {
+	_, f := start(t)
+	c := life(t, f, 100, "10.0.0.0/24", "10.0.0.1/32", "192.0.2.0/24")
+	require.NoError(t, c.round(bg))
+	whole := maps.Clone(f.kernel)
+	require.Len(t, whole, 3)
+	f.dialogue()
+	c.Check()
+	require.NoError(t, c.round(bg))
+	require.Equal(t, []string{"dump"}, f.dialogue(), "nothing was touched, so nothing is written")
+
+	delete(f.kernel, pfx("10.0.0.1/32"))
+	f.kernel[pfx("192.0.2.0/24")] = f.kernel[pfx("10.0.0.0/24")]
+	f.kernel[pfx("198.51.100.0/24")] = f.kernel[pfx("10.0.0.0/24")]
+	require.NoError(t, c.round(bg))
+	require.NotEqual(t, whole, f.kernel, "nobody looked")
+	c.Check()
+	require.NoError(t, c.round(bg))
+	require.Equal(t, whole, f.kernel)
+
+	f.kernel[pfx("198.51.100.0/24")] = f.kernel[pfx("10.0.0.0/24")]
+	f.faults["delete"] = 1
+	c.Check()
+	require.Error(t, c.round(bg))
+	require.NoError(t, c.round(bg))
+	require.Equal(t, whole, f.kernel, "a failure is tried again")
 }

@@ -281,12 +281,22 @@ func (c *IPCache) carryOut(steps []step) (touched bool, err error) {
 	return touched, nil
 }
 
-// reread learns what the kernel has, after a failure that left it unknown.
+// Check has the kernel's map compared with what was written, soon, and what others
+// did to it undone.
+func (c *IPCache) Check() {
+	c.mu.Lock()
+	c.doubted = true
+	c.mu.Unlock()
+	c.kick()
+}
+
+// reread learns what the kernel has, after a failure that left it unknown or when
+// it is to be checked.
 func (c *IPCache) reread() error {
 	c.mu.Lock()
-	unsure := c.unsure
+	unsure, doubted := c.unsure, c.doubted
 	c.mu.Unlock()
-	if !unsure {
+	if !unsure && !doubted {
 		return nil
 	}
 	entries, err := c.cfg.Kernel.Dump()
@@ -295,16 +305,29 @@ func (c *IPCache) reread() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var known []netip.Prefix
-	c.realized.all(func(p netip.Prefix, _ *realized) { known = append(known, p) })
-	for _, p := range known {
+	was := map[netip.Prefix]ipcachemap.Entry{}
+	c.realized.all(func(p netip.Prefix, r *realized) {
+		if r.in {
+			was[p] = r.kernel
+		}
+	})
+	changed := 0
+	for p := range was {
 		if _, ok := entries[p]; !ok {
 			c.inKernel(p, nil)
+			changed++
 		}
 	}
 	for p, e := range entries {
-		c.inKernel(p, &e)
+		if before, ok := was[p]; !ok || before != e {
+			c.inKernel(p, &e)
+			changed++
+		}
 	}
+	if changed > 0 && !unsure {
+		c.cfg.Logger.Warn("The ipcache map was changed from outside the agent and is mended", "entries", changed)
+	}
+	c.unsure, c.doubted = c.unsure || changed > 0, false
 	return nil
 }
 

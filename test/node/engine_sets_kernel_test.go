@@ -18,7 +18,9 @@ import (
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/cli/probe"
+	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/lab"
+	"github.com/weirnet/weir/pkg/maps/ipcachemap"
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/pkg/types"
 	"github.com/weirnet/weir/test/box"
@@ -525,5 +527,48 @@ func TestB54_ThePolicyMapIsMended(t *testing.T) {
 	log, err := os.ReadFile(b.LogFile())
 	if n := strings.Count(string(log), "Policy maps were changed from outside"); err != nil || n < 3 {
 		t.Errorf("the log tells of %d changes, %v", n, err)
+	}
+}
+
+// Entries of the ipcache that somebody takes away do not stay away.
+func TestB54_TheIPCacheIsMended(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, AgentFlags: []string{"--policy-check=1s"}, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "web", "", ""), "web.yaml": strings.Replace(webOnly, "podSelector: {matchLabels: {role: client}}", "ipBlock: {cidr: 203.0.113.0/24}", 1),
+	}})
+	b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: []lab.Port{http80}})
+	b.InForce(1)
+	m, err := ebpf.LoadPinnedMap(bpf.Root{Path: b.Record.BPFRoot}.Map(ipcachemap.Name), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	entries := func() map[string]string {
+		out := map[string]string{}
+		var k, v []byte
+		for all := m.Iterate(); all.Next(&k, &v); {
+			out[string(k)] = string(v)
+		}
+		return out
+	}
+	block := func(all map[string]string) bool {
+		for k := range all {
+			if strings.Contains(k, "\xcb\x00\x71\x00") {
+				return true
+			}
+		}
+		return false
+	}
+	b.Eventually("the block is there", func() bool { return block(entries()) })
+	whole := entries()
+	for k := range whole {
+		if err := m.Delete([]byte(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Eventually("the entries are back", func() bool { return maps.Equal(entries(), whole) })
+	log, err := os.ReadFile(b.LogFile())
+	if err != nil || !strings.Contains(string(log), "The ipcache map was changed from outside") {
+		t.Errorf("the log does not tell, %v", err)
 	}
 }
