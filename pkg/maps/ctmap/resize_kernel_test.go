@@ -141,6 +141,9 @@ func TestASmallerMapTakesWhatFits(t *testing.T) {
 		t.Errorf("%d flows fit, %v", len(flows), err)
 	}
 	// More than there was is never too little.
+	for i := range 200 {
+		put(t, m, addrPort(4, 1000+i), addrPort(2, 80), 6, entry{Expires: ^uint32(0)})
+	}
 	if m = again(t, root, IPv4, 1201); m.Former() == nil {
 		t.Error("one more is refused")
 	}
