@@ -51,4 +51,16 @@ func TestANamedPortIsLookedUpForThePeerAlone(t *testing.T) {
 	require.Equal(t, 1, count(func(emit func(identity.NumericIdentity, uint16, bool)) {
 		x.eachNamedAt(everybody, name, []identity.NumericIdentity{1007, 0}, emit)
 	}))
+
+	// Two pods of one identity that disagree are told apart by their addresses.
+	a, b := netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.9.9.9")
+	host := labels.NewLabelArray(labels.CIDRLabel(netip.PrefixFrom(a, 32)))
+	x, _ = x.Apply(Events{Added: identity.IdentityMap{77: host}, Pods: map[netip.Addr]Pod{b: {Identity: 1007, NamedPorts: types.NamedPorts{name: 81}}}})
+	require.Equal(t, 1, count(func(emit func(identity.NumericIdentity, uint16, bool)) {
+		x.eachNamedAt(everybody, name, []identity.NumericIdentity{77}, func(id identity.NumericIdentity, number uint16, exact bool) {
+			if id == 77 && number == 80 && exact {
+				emit(id, number, exact)
+			}
+		})
+	}))
 }
