@@ -44,8 +44,9 @@ type key struct {
 
 // Map is weir_ipcache. It is safe for concurrent use.
 type Map struct {
-	m    *ebpf.Map
-	lock bpf.UpdateLock
+	m     *ebpf.Map
+	lock  bpf.UpdateLock
+	owned bool // nobody else is to write to it
 }
 
 func spec(maxEntries uint32) *ebpf.MapSpec {
@@ -76,7 +77,7 @@ func OpenOrCreate(root bpf.Root, maxEntries uint32) (*Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Map{m: m}, nil
+	return &Map{m: m, owned: true}, nil
 }
 
 // Map is the kernel's map, for the loader.
@@ -150,11 +151,24 @@ func (c *Map) Lookup(addr netip.Addr) (e Entry, found bool, err error) {
 	return e, true, nil
 }
 
-// Dump reads all entries. No write is at work meanwhile, so it is a snapshot.
+// Dump reads all entries. No write is at work meanwhile, so it is a snapshot. A key
+// that is no prefix is left out and, in a map from OpenOrCreate, deleted: only
+// somebody else can have written it, and it may stand for every address.
 func (c *Map) Dump() (map[netip.Prefix]Entry, error) {
 	all := map[netip.Prefix]Entry{}
 	err := c.lock.Do(func() error {
-		return bpf.Each(c.m, func(k key, e Entry) { all[k.prefix()] = e })
+		var strange []key
+		err := bpf.Each(c.m, func(k key, e Entry) {
+			if p := k.prefix(); p.IsValid() {
+				all[p] = e
+			} else {
+				strange = append(strange, k)
+			}
+		})
+		if err != nil || !c.owned {
+			return err
+		}
+		return bpf.Delete(c.m, strange)
 	})
 	return all, err
 }
@@ -178,10 +192,19 @@ func makeKey(p netip.Prefix) (key, error) {
 	return k, nil
 }
 
+// prefix is not valid if makeKey makes no such key. For the kernel, keys that differ
+// only behind their prefix are one.
 func (k key) prefix() netip.Prefix {
 	addr := netip.AddrFrom16(k.Address)
-	if k.Family == familyV4 {
+	switch {
+	case k.Pad != [3]byte{} || k.Family != familyV4 && k.Family != familyV6:
+		return netip.Prefix{}
+	case k.Family == familyV4:
 		addr = netip.AddrFrom4([4]byte(k.Address[:4]))
 	}
-	return netip.PrefixFrom(addr, int(k.PrefixLen)-fixedBits)
+	p := netip.PrefixFrom(addr, int(k.PrefixLen)-fixedBits).Masked()
+	if p.Addr().Is4In6() {
+		return netip.Prefix{}
+	}
+	return p
 }

@@ -100,6 +100,68 @@ func TestTheLongestPrefixOfTheFamilyWins(t *testing.T) {
 	}
 }
 
+// What others write with keys of their own making does not stay, nor hide an entry.
+func TestKeysThatAreNoPrefixesGo(t *testing.T) {
+	root := openRoot(t)
+	m, err := OpenOrCreate(root, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(root.Map(Name))
+	defer m.Close()
+	want := map[netip.Prefix]Entry{netip.MustParsePrefix("10.0.0.0/8"): {Identity: 7}}
+	if err := m.Upsert(want); err != nil {
+		t.Fatal(err)
+	}
+	put := func(k key, identity uint32) {
+		t.Helper()
+		if err := m.m.Put(&k, &Entry{Identity: identity}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	strange := []key{
+		{}, // every address of both families
+		{PrefixLen: 8, Family: familyV4},
+		{PrefixLen: fixedBits + 33, Family: familyV4},
+		{PrefixLen: fixedBits, Family: 3},
+		{PrefixLen: fixedBits, Family: familyV4, Pad: [3]byte{1}},
+		{PrefixLen: fixedBits + 96, Family: familyV6, Address: netip.MustParseAddr("::ffff:10.0.0.0").As16()},
+	}
+	for _, k := range strange {
+		put(k, 1)
+	}
+	if _, found, err := m.Lookup(netip.MustParseAddr("192.0.2.1")); !found || err != nil {
+		t.Errorf("no strange key covers 192.0.2.1: %v", err)
+	}
+	beside, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer beside.Close()
+	for _, who := range []*Map{beside, m} { // one who only looks leaves them
+		if got, err := who.Dump(); err != nil || !maps.Equal(got, want) {
+			t.Errorf("dump %v, %v", got, err)
+		}
+		for _, k := range strange {
+			if err := who.m.Lookup(&k, &Entry{}); who == beside && err != nil {
+				t.Errorf("%+v: %v", k, err)
+			}
+		}
+	}
+	if _, found, err := m.Lookup(netip.MustParseAddr("192.0.2.1")); found || err != nil {
+		t.Errorf("192.0.2.1 is still found: %v", err)
+	}
+	n := 0
+	if err := bpf.Each(m.m, func(key, Entry) { n++ }); err != nil || n != 1 {
+		t.Errorf("%d keys are left, %v", n, err)
+	}
+	put(key{PrefixLen: fixedBits + 8, Family: familyV4, Address: [16]byte{10, 0, 0, 1}}, 8) // the same prefix for the kernel
+	want[netip.MustParsePrefix("10.0.0.0/8")] = Entry{Identity: 8}
+	if got, err := m.Dump(); err != nil || !maps.Equal(got, want) {
+		t.Errorf("dump %v, %v", got, err)
+	}
+}
+
 func TestAFullMapSaysSo(t *testing.T) {
 	root := openRoot(t)
 	m, err := OpenOrCreate(root, 16)
