@@ -348,3 +348,44 @@ func TestB54_TheMapIsMended(t *testing.T) {
 	require.NoError(t, c.round(bg))
 	require.Equal(t, whole, f.kernel, "a failure is tried again")
 }
+
+// Nor does it keep the agent from its own work that others took all the room, and
+// flows that were judged by what they wrote are judged again.
+func TestB54_AMapThatOthersFilledIsMended(t *testing.T) {
+	_, f := start(t)
+	c := life(t, f, 6, "10.0.0.0/24", "10.0.0.1/32")
+	require.NoError(t, c.round(bg))
+	whole := maps.Clone(f.kernel)
+	for i := 0; len(f.kernel) < f.room; i++ {
+		f.kernel[pfx(fmt.Sprintf("203.0.%d.0/24", i))] = f.kernel[pfx("10.0.0.0/24")]
+	}
+	f.dialogue()
+	f.faults["delete"] = 1
+	c.Check()
+	require.ErrorContains(t, c.round(bg), "not of this agent")
+	require.NoError(t, c.round(bg))
+	require.Equal(t, whole, f.kernel)
+	require.Contains(t, f.dialogue(), "changed")
+	named(c, "10.0.0.0/24", "10.0.0.1/32", "192.0.2.0/24")
+	require.NoError(t, c.round(bg))
+	require.Len(t, f.kernel, 3)
+}
+
+// What closes a family while room is made looks like somebody else's, and stays.
+func TestB54_WhatIsClosedMeanwhileIsNotTakenForAStrangers(t *testing.T) {
+	_, f := start(t)
+	c := life(t, f, 1, "10.0.0.0/24")
+	require.NoError(t, c.round(bg))
+	f.look = func() {
+		require.NotEmpty(t, f.kernel, "10.0.0.1 is open")
+		if _, former := f.kernel[pfx("10.0.0.0/24")]; !former && len(f.kernel) == 1 {
+			f.faults["upsert"] = 1 - f.touched[pfx("10.0.0.0/25")]
+		}
+	}
+	named(c, "10.0.0.0/25")
+	require.Error(t, c.round(bg))
+	require.Equal(t, map[netip.Prefix]ipcachemap.Entry{pfx("0.0.0.0/0"): closed}, f.kernel)
+	require.NoError(t, c.round(bg))
+	require.Len(t, f.kernel, 1)
+	require.Contains(t, f.kernel, pfx("10.0.0.0/25"))
+}

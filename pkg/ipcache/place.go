@@ -303,6 +303,10 @@ func (c *IPCache) reread() error {
 	if err != nil {
 		return fmt.Errorf("read the ipcache map: %w", err)
 	}
+	changed, err := c.expel(entries)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := map[netip.Prefix]ipcachemap.Entry{}
@@ -311,7 +315,6 @@ func (c *IPCache) reread() error {
 			was[p] = r.kernel
 		}
 	})
-	changed := 0
 	for p := range was {
 		if _, ok := entries[p]; !ok {
 			c.inKernel(p, nil)
@@ -329,6 +332,30 @@ func (c *IPCache) reread() error {
 	}
 	c.unsure, c.doubted = c.unsure || changed > 0, false
 	return nil
+}
+
+// expel deletes the prefixes of entries that only others can have written, before
+// anything is written: they may have left no room for closing what has to be closed.
+func (c *IPCache) expel(entries map[netip.Prefix]ipcachemap.Entry) (gone int, err error) {
+	var strange []netip.Prefix
+	c.mu.Lock()
+	for p := range entries {
+		if r, ok := c.realized.get(p); p.Bits() > 0 && (!ok || !r.in && !r.wanted) {
+			strange = append(strange, p)
+		}
+	}
+	c.mu.Unlock()
+	if len(strange) == 0 {
+		return 0, nil
+	}
+	if err := c.cfg.Kernel.Delete(strange...); err != nil {
+		return 0, fmt.Errorf("delete %d entries of the ipcache map that are not of this agent: %w", len(strange), err)
+	}
+	for _, p := range strange {
+		delete(entries, p)
+	}
+	c.cfg.Policy.IPCacheChanged()
+	return len(strange), nil
 }
 
 // inKernel records what the kernel has for a prefix; nil: nothing. c.mu is held.
