@@ -39,6 +39,8 @@
 // judged again at the next packet and a denied one stays denied; a live entry of the
 // new map counts, and not what the former one says of the flow. What programs of the
 // former agent counted in an entry after another program took it over is not counted.
+// A flow that ended where only our programs saw it may be found in the former map once
+// more, and then stays known for as long as that says.
 // A smaller map is refused if it would be crowded by the live flows.
 //
 // # Try it
