@@ -323,3 +323,44 @@ func TestAClosedPeerIsDeniedWhateverThePolicySays(t *testing.T) {
 		}
 	})
 }
+
+// A flow that is denied is remembered for as long as its initiator goes on, so that
+// its responder cannot open it anew; the responder does not keep it alive.
+func TestADeniedFlowLastsWhileItsInitiatorGoesOn(t *testing.T) {
+	testutils.Kernel(t, testutils.Tool("clang-19"))
+	n, a, b := openPair(t)
+	both(t, func(t *testing.T, f family) {
+		there := between(a, a.addr(f), b.addr(f)).udp(40000, 53, "q").frame(t)
+		back := between(b, b.addr(f), a.addr(f)).udp(53, 40000, "a").frame(t)
+		m := n.coll.Maps[pick(a.addr(f), "weir_ct4", "weir_ct6")]
+		entry := func() (key []byte, e flow) {
+			key = make([]byte, m.KeySize())
+			if it := m.Iterate(); !it.Next(&key, &e) {
+				t.Fatal("no entry")
+			}
+			return key, e
+		}
+		lasts := func(seconds uint32) uint32 { // from the allowed packet on
+			key, e := entry()
+			e.Expires -= 60 - seconds
+			check(t, m.Put(key, e))
+			return e.Expires
+		}
+		n.from(a, there)
+		n.apply(a, slotDeny, 2)
+		for range 2 { // at first, and when it is known as denied
+			soon := lasts(10)
+			n.from(a, there)
+			if _, e := entry(); e.Expires < soon+50 || e.EgressRevision+e.IngressRevision != 0 {
+				t.Errorf("the initiator's denied packet leaves %+v, which was to end at %d", e, soon)
+			}
+		}
+		soon := lasts(10)
+		n.from(b, back)
+		if _, e := entry(); e.Expires != soon {
+			t.Errorf("the responder's packet leaves %+v, which was to end at %d", e, soon)
+		}
+		n.forget()
+		n.apply(a, slotAllow, 3)
+	})
+}

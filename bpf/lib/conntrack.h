@@ -137,8 +137,9 @@ static __always_inline struct ct_entry *find_live(const union ct_key *key, const
 
 /* Whether the flow's last judgement was a denial: it has no revision at all. The
  * entry stays, because a packet that is on its way back would open the flow anew,
- * with the other end as its initiator. A local end's revision is never 0, so
- * that every packet of the flow is judged again. */
+ * with the other end as its initiator, and for as long as the initiator goes on. A
+ * local end's revision is never 0, so that every packet of the flow is judged
+ * again. */
 static __always_inline bool is_denied(const struct ct_entry *e)
 {
 	return !(e->egress_revision | e->ingress_revision);
@@ -311,7 +312,11 @@ static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, 
 	j->ingress_rule = e.ingress_rule;
 	err = judge(skb, p, j);
 	if (err) {
-		if (!is_denied(&e)) {
+		bool renew = !p->reply && e.expires < now + TIMEOUT_OTHER / 2;
+
+		if (renew || !is_denied(&e)) {
+			if (renew)
+				e.expires = now + TIMEOUT_OTHER;
 			e.egress_revision = e.ingress_revision = 0;
 			store_flow(key, family, &e); /* without room the old revisions stay, which are as stale */
 		}

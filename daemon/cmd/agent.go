@@ -267,7 +267,7 @@ func (a *agent) becomeReady(ctx context.Context) error {
 // takeOver returns when no former map of another size is in use any more. Until all
 // endpoints have been built anew their former programs go by it.
 func (a *agent) takeOver(ctx context.Context) {
-	for ctx.Err() == nil {
+	for wait := takeOverWait; ctx.Err() == nil; wait = min(2*wait, programsSweep) {
 		done, err := a.maps.TakeOver(ctx, loader.Unused)
 		if done {
 			return
@@ -280,7 +280,7 @@ func (a *agent) takeOver(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(takeOverWait):
+		case <-time.After(wait):
 		}
 	}
 }
