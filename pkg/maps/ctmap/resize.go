@@ -129,9 +129,9 @@ func bringOver[K rawKey](former, m *ebpf.Map) error {
 			failed = m.Update(&keys[i], &entries[i], ebpf.UpdateNoExist)
 			if errors.Is(failed, ebpf.ErrKeyExist) {
 				var have entry
-				if failed = m.Lookup(&keys[i], &have); failed == nil && have.Expires <= now {
-					failed = m.Update(&keys[i], &entries[i], ebpf.UpdateAny)
-				} else if errors.Is(failed, ebpf.ErrKeyNotExist) { // swept just now
+				failed = m.Lookup(&keys[i], &have)
+				sweptJustNow := errors.Is(failed, ebpf.ErrKeyNotExist)
+				if sweptJustNow || failed == nil && have.Expires <= now {
 					failed = m.Update(&keys[i], &entries[i], ebpf.UpdateAny)
 				}
 			}

@@ -41,7 +41,7 @@ func (s *Slots) repair(number uint32) (mended int, err error) {
 			if err := c.each(func(k key, e entry) { have = append(have, record{k, e}) }); err != nil {
 				return err
 			}
-			slices.SortFunc(have, compareKeys)
+			have = sorted(have)
 			if same(have, u.records) {
 				return nil
 			}

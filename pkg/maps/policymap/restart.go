@@ -51,7 +51,7 @@ func (s *Slots) learn(u *slot) error {
 	if err != nil {
 		return fmt.Errorf("read policy slot %d: %w", u.number, err)
 	}
-	slices.SortFunc(records, compareKeys)
+	records = sorted(records)
 	s.remember(u, records, hashOf(records))
 	return nil
 }
