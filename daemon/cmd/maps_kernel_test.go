@@ -18,15 +18,20 @@ import (
 	"github.com/weirnet/weir/pkg/testutils"
 )
 
-// Either table of connections counts, and only what has not expired.
-func TestAFullTableOfConnectionsIsTold(t *testing.T) {
-	env := testutils.Kernel(t)
+func smallMaps(t *testing.T, env *testutils.Env) *kernelMaps {
+	t.Helper()
 	m, err := openMaps(bpf.Root{Path: env.BPFRoot}, &Config{CTEntries: 1024, IPCacheEntries: 16, PolicyEntries: 16, EventBytes: 1 << 16})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, m.Close())
 		require.NoError(t, os.RemoveAll(filepath.Join(env.BPFRoot, "maps")))
 	})
+	return m
+}
+
+// Either table of connections counts, and only what has not expired.
+func TestAFullTableOfConnectionsIsTold(t *testing.T) {
+	m := smallMaps(t, testutils.Kernel(t))
 	sweep := func() bool {
 		require.NoError(t, m.sweepFlows(func(ctmap.Flow) {}))
 		return m.crowded.Load()
@@ -54,13 +59,7 @@ func TestAFullTableOfConnectionsIsTold(t *testing.T) {
 // What a flow carried is counted while it is open and, once the sweep has taken it,
 // kept: neither lost nor counted twice.
 func TestTheSweepKeepsWhatAFlowCarried(t *testing.T) {
-	env := testutils.Kernel(t)
-	m, err := openMaps(bpf.Root{Path: env.BPFRoot}, &Config{CTEntries: 1024, IPCacheEntries: 16, PolicyEntries: 16, EventBytes: 1 << 16})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, m.Close())
-		require.NoError(t, os.RemoveAll(filepath.Join(env.BPFRoot, "maps")))
-	})
+	m := smallMaps(t, testutils.Kernel(t))
 	pod := netip.MustParseAddr("10.0.0.1")
 	c := &counters{maps: m, ended: map[counterKey]volume{}, at: func(a netip.Addr) (uint16, bool) { return 7, a == pod },
 		rule: func(policytypes.RuleID) (policytypes.RuleRef, bool) { return policytypes.RuleRef{}, false }}

@@ -195,22 +195,11 @@ func TestADifferenceMissesNothing(t *testing.T) {
 			}
 			return s
 		}
-		clusterOf := func(s Sketch) *Cluster {
-			w, err := s.World()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := New(w, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
 		before, after := draw(), draw()
 		if rapid.Bool().Draw(t, "same policies") { // then only who the ends are differs
 			after.Policies = before.Policies
 		}
-		old, now := clusterOf(before), clusterOf(after)
+		old, now := clusterOf(t, before), clusterOf(t, after)
 		ports := func(string) []Port {
 			return []Port{{Proto: wtypes.ProtoTCP, Port: 80}, {Proto: wtypes.ProtoTCP, Port: 81}}
 		}

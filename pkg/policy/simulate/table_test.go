@@ -157,20 +157,9 @@ func TestTheListedPortsStandForAllOthers(t *testing.T) {
 			s.Policies = []*types.Policy{p}
 			return s, s.Policies
 		}
-		clusterOf := func(s Sketch) *Cluster {
-			w, err := s.World()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := New(w, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
 		a, oldPolicies := draw()
 		b, newPolicies := draw()
-		old, now := clusterOf(a), clusterOf(b)
+		old, now := clusterOf(t, a), clusterOf(t, b)
 		differ := func(p Port) bool {
 			was, _, err := old.outcome("x/b", "x/a", p, true)
 			if err != nil {
@@ -208,4 +197,17 @@ func TestICMPIsAskedInItsFamily(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"x/b ICMP IPv4", "x/b ICMPv6 IPv6"}, got)
+}
+
+func clusterOf(t *rapid.T, s Sketch) *Cluster {
+	t.Helper()
+	w, err := s.World()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(w, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
