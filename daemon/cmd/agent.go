@@ -21,6 +21,7 @@ import (
 	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
 	"github.com/weirnet/weir/pkg/endpointmanager"
 	"github.com/weirnet/weir/pkg/filesource"
+	"github.com/weirnet/weir/pkg/health"
 	"github.com/weirnet/weir/pkg/identity/cache"
 	"github.com/weirnet/weir/pkg/ipcache"
 	"github.com/weirnet/weir/pkg/node"
@@ -53,7 +54,8 @@ type agent struct {
 	node       *node.Node
 	api        *endpoints
 	events     *events
-	health     *health
+	status     *agentStatus
+	warnings   *health.Registry
 	server     *api.Server
 	queue      *api.DeleteQueue
 	conflist   api.Conflist
@@ -82,19 +84,20 @@ type modules struct {
 	Datapath   *orchestrator.Orchestrator
 	Endpoints  *endpointcell.Endpoints
 	Fail       chan error
+	Warnings   *health.Registry
 }
 
 func newAgent(m modules) error {
 	cfg := m.Config
 	a := &agent{
 		cfg: cfg, log: m.Log, root: m.State.root, maps: m.State.maps, repo: m.Repository, identities: m.Identities, source: m.Source,
-		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail,
+		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings,
 		queue:    api.NewDeleteQueue(cfg.RunDir, m.Log),
 		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU},
 	}
 	manager := m.Endpoints.Manager
 	m.Late.manager = manager
-	a.health = &health{agent: a, started: time.Now()}
+	a.status = &agentStatus{agent: a, started: time.Now()}
 	m.Leases.user = func(addr netip.Addr) uint16 {
 		if e := manager.ByAddr(addr); e != nil {
 			return e.ID
@@ -139,7 +142,7 @@ func (a *agent) handlers() struct {
 		*endpointHandlers
 	}{
 		api.NewHandlers(api.Sources{
-			Status: a.health, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, IPs: addresses{a.ipcache, ids},
+			Status: a.status, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, IPs: addresses{a.ipcache, ids},
 			IPAM: a.leases, Explainer: explainer{a.repo, manager, a.ipcache}, Events: a.events,
 		}, version.String()),
 		endpointapi.NewHandlers(a.api, a.api, a.api),
@@ -167,9 +170,9 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.stop = stop
 	a.loop(run, "events", a.events.source.Run)
 	for _, name := range a.maps.postponed(a.cfg) {
-		a.health.note(name, "another change of it was not finished when the last agent ended, and is now", "restart the agent to give it the size that is configured")
+		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + ": another change of its size was not finished when the last agent ended, and is now", Next: "restart the agent to give it the size that is configured"})
 	}
-	a.health.step("reading policies and pods")
+	a.status.step("reading policies and pods")
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
 	}
@@ -180,12 +183,12 @@ func (a *agent) start(ctx cell.HookContext) error {
 	if err := a.ipcache.Start(ctx); err != nil {
 		return err
 	}
-	a.health.step("loading the data plane")
+	a.status.step("loading the data plane")
 	if err := a.datapath.Initialize(ctx); err != nil {
 		return err
 	}
 	a.warnOfForwardPolicy(ctx)
-	a.health.step("restoring endpoints")
+	a.status.step("restoring endpoints")
 	if err := a.queue.Lock(ctx); err != nil {
 		return err
 	}
@@ -219,11 +222,11 @@ func (a *agent) restore(ctx context.Context) error {
 	for _, e := range report.Restored {
 		r := e.Row()
 		if _, err := a.leases.Restore(r.Attachment(), r.Pod.String(), r.Addrs()...); err != nil {
-			a.health.note("leases", fmt.Sprintf("endpoint %d keeps addresses that are not leased: %v", r.ID, err), fmt.Sprintf("attach pod %s again", r.Pod))
+			a.warnings.Set(health.Warning{Code: "leases", Subject: r.Attachment(), Breaks: health.BreaksPods, Text: fmt.Sprintf("endpoint %d keeps addresses that are not leased: %v", r.ID, err), Next: fmt.Sprintf("attach pod %s again", r.Pod)})
 		}
 	}
 	for _, b := range report.Bad {
-		a.health.note("endpoint records", fmt.Sprintf("%s could not be read and was moved aside: %v", b.Path, b.Err), "attach the pod again")
+		a.warnings.Set(health.Warning{Code: "set-aside", Subject: b.Path, Breaks: health.BreaksPods, Text: fmt.Sprintf("%s could not be read and was moved aside: %v", b.Path, b.Err), Next: "attach the pod again"})
 	}
 	a.maps.Slots.ReleaseUnadopted()
 	return nil
@@ -255,8 +258,8 @@ func (a *agent) becomeReady(ctx context.Context) error {
 			return fmt.Errorf("writing the CNI configuration: %w", err)
 		}
 	}
-	a.health.becomeReady()
-	a.log.Info("Ready", "took", time.Since(a.health.started).Round(time.Millisecond))
+	a.status.becomeReady()
+	a.log.Info("Ready", "took", time.Since(a.status.started).Round(time.Millisecond))
 	a.takeOver(ctx)
 	return a.every(programsSweep, func(ctx context.Context) error {
 		_, err := a.datapath.Sweep(ctx)

@@ -20,6 +20,7 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint/regenerator"
 	"github.com/weirnet/weir/pkg/endpointmanager"
 	"github.com/weirnet/weir/pkg/filesource"
+	"github.com/weirnet/weir/pkg/health"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/identity/cache"
 	"github.com/weirnet/weir/pkg/ipam"
@@ -36,7 +37,7 @@ const defaultPool = ipam.DefaultPool
 func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
 	return hive.New(
 		cell.Provide(
-			func() (*Config, chan error) { return cfg, fail },
+			func() (*Config, chan error, *health.Registry) { return cfg, fail, health.New() },
 			newState, newTables, newIdentities, newRepository, newLeases, newSource, newIPCache, newOrchestrator, newEndpointConfig,
 		),
 		endpointcell.Cell,

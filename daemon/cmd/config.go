@@ -27,6 +27,7 @@ type Config struct {
 	NodeName string
 	RunDir,
 	StateDir,
+	DataDir,
 	SocketPath,
 	SocketGroup,
 	BPFRoot,
@@ -69,6 +70,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.StringVar(&c.NodeName, "node-name", host, "name of this node, as its Node object has it")
 	fs.StringVar(&c.RunDir, "run-dir", "/var/run/weir", "directory for the socket, the lock and the queue of deletions")
 	fs.StringVar(&c.StateDir, "state-dir", "", "directory for endpoints, leases and templates (default RUN-DIR/state)")
+	fs.StringVar(&c.DataDir, "data-dir", "/var/lib/weir", "durable directory for what must survive a reboot: policies and settings of the API, last good versions of sources, identity numbers")
 	fs.StringVar(&c.SocketPath, "socket-path", "", "unix socket of the REST API (default RUN-DIR/weir.sock)")
 	fs.StringVar(&c.SocketGroup, "socket-group", "", "group that may also use the socket; empty: root only")
 	fs.StringVar(&c.BPFRoot, "bpf-root", "/sys/fs/bpf/weir", "directory on a bpffs for maps and programs")
@@ -214,7 +216,7 @@ func (c *Config) validate() error {
 	if c.SocketPath == "" {
 		c.SocketPath = filepath.Join(c.RunDir, "weir.sock")
 	}
-	for _, dir := range [][2]string{{"run-dir", c.RunDir}, {"state-dir", c.StateDir}, {"bpf-root", c.BPFRoot}, {"socket-path", c.SocketPath}} {
+	for _, dir := range [][2]string{{"run-dir", c.RunDir}, {"state-dir", c.StateDir}, {"data-dir", c.DataDir}, {"bpf-root", c.BPFRoot}, {"socket-path", c.SocketPath}} {
 		if !filepath.IsAbs(dir[1]) {
 			return fmt.Errorf("%s: %q is not an absolute path", dir[0], dir[1])
 		}

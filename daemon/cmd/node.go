@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/datapath/route"
 	"github.com/weirnet/weir/pkg/datapath/sysctl"
+	"github.com/weirnet/weir/pkg/health"
 )
 
 // setUpNode changes what the node needs: kernel settings, which are remembered
@@ -55,7 +56,7 @@ func (a *agent) warnOfForwardPolicy(ctx context.Context) {
 	case err != nil:
 		a.log.Warn("Cannot tell whether the node's packet filter drops forwarded packets", "error", err)
 	case answer == sysctl.ForwardDrop:
-		a.health.note("packet filter", fmt.Sprintf("%s drops forwarded packets by default; pods may not reach the outside", where), "accept forwarded packets from and to the pods' addresses there")
+		a.warnings.Set(health.Warning{Code: "packet-filter", Subject: where, Breaks: health.BreaksPods, Text: where + " drops forwarded packets by default; pods may not reach the outside", Next: "accept forwarded packets from and to the pods' addresses there"})
 	}
 }
 

@@ -9,52 +9,47 @@ import (
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/filesource"
+	"github.com/weirnet/weir/pkg/health"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/spell"
 	"github.com/weirnet/weir/pkg/version"
 )
 
-// health is what the agent says of itself (pkg/api statusSource).
-type health struct {
+// agentStatus is what the agent says of itself (pkg/api statusSource).
+type agentStatus struct {
 	agent   *agent
 	started time.Time
 
 	mu    sync.Mutex
 	ready bool
-	doing string          // what start-up is at
-	notes []gen.Component // warnings of the start that stay
+	doing string // what start-up is at
 }
 
 // step says what start-up is at.
-func (h *health) step(what string) {
+func (h *agentStatus) step(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.doing = what
 }
 
 // becomeReady says that CNI requests are taken.
-func (h *health) becomeReady() {
+func (h *agentStatus) becomeReady() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ready, h.doing = true, ""
 }
 
-// note keeps a warning.
-func (h *health) note(name, message, next string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.notes = append(h.notes, gen.Component{Name: name, State: gen.StateWarning, Message: message, Next: next, Since: time.Now()})
-}
-
 // Status judges the agent: failing beats starting beats warning beats ok.
-func (h *health) Status(context.Context) gen.Status {
+func (h *agentStatus) Status(context.Context) gen.Status {
 	h.mu.Lock()
 	s := gen.Status{APIVersion: v1.Version, Version: version.String(), Started: h.started, Ready: h.ready, Verdict: gen.StateOk}
-	s.Components = append(s.Components, h.notes...)
 	doing := h.doing
 	h.mu.Unlock()
 	if !s.Ready {
 		s.Components = append(s.Components, gen.Component{Name: "start", State: gen.StateStarting, Message: doing, Next: "wait, or see the agent's log"})
+	}
+	for _, w := range h.agent.warnings.List() {
+		s.Components = append(s.Components, warningModel(w))
 	}
 	s.Components = append(s.Components, h.agent.components()...)
 	s.Endpoints = h.agent.api.counts()
@@ -68,6 +63,15 @@ func (h *health) Status(context.Context) gen.Status {
 		s.Summary = worst
 	}
 	return s
+}
+
+// warningModel is a warning as the API shows it.
+func warningModel(w health.Warning) gen.Component {
+	c := gen.Component{Name: w.Code, Subject: w.Subject, State: gen.StateWarning, Message: w.Text, Breaks: gen.Breaks(w.Breaks), Next: w.Next, Since: w.Since}
+	if w.Failing {
+		c.State = gen.StateFailing
+	}
+	return c
 }
 
 var badness = map[gen.State]int{gen.StateOk: 0, gen.StateWarning: 1, gen.StateStarting: 2, gen.StateFailing: 3}
@@ -130,7 +134,7 @@ func inForce(never, wrong int) string {
 }
 
 // Config tells how the agent was configured.
-func (h *health) Config(context.Context) gen.Config {
+func (h *agentStatus) Config(context.Context) gen.Config {
 	c := h.agent.cfg
 	return gen.Config{
 		APIVersion: v1.Version, Version: version.String(), BpffsRoot: c.BPFRoot, ClusterName: c.ClusterName, CniConfDir: c.CNIConfDir, ConfigFile: c.ConfigFile,
@@ -141,6 +145,6 @@ func (h *health) Config(context.Context) gen.Config {
 }
 
 // Maps tells the memory of the maps.
-func (h *health) Maps(context.Context) ([]gen.MapInfo, error) {
+func (h *agentStatus) Maps(context.Context) ([]gen.MapInfo, error) {
 	return h.agent.maps.infos(h.agent.root)
 }

@@ -61,7 +61,7 @@ func (l *Lab) build(ctx context.Context, cfg Config) error {
 // agentArgs are the flags that put everything of the agent below the lab's directory.
 func (l *Lab) agentArgs(cfg Config) []string {
 	args := []string{
-		"--run-dir", filepath.Join(l.dir, "run"),
+		"--run-dir", filepath.Join(l.dir, "run"), "--data-dir", filepath.Join(l.dir, "data"),
 		"--bpf-root", cfg.BPFRoot,
 		"--node-name", cfg.NodeName,
 		"--source-dir", cfg.SourceDir,

@@ -20,6 +20,27 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for Breaks.
+const (
+	BreaksEnforcement Breaks = "enforcement"
+	BreaksNothing     Breaks = "nothing"
+	BreaksPods        Breaks = "pods"
+)
+
+// Valid indicates whether the value is a known member of the Breaks enum.
+func (e Breaks) Valid() bool {
+	switch e {
+	case BreaksEnforcement:
+		return true
+	case BreaksNothing:
+		return true
+	case BreaksPods:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ConfigPolicyMode.
 const (
 	ModeAlways  ConfigPolicyMode = "always"
@@ -311,8 +332,13 @@ type Addressing struct {
 	Ipv6 string `json:"ipv6,omitempty,omitzero"`
 }
 
+// Breaks What a warning breaks: a policy is not enforced as written, a pod has not the network that it should have, or nothing.
+type Breaks string
+
 // Component defines model for Component.
 type Component struct {
+	// Breaks What a warning breaks: a policy is not enforced as written, a pod has not the network that it should have, or nothing.
+	Breaks  Breaks `json:"breaks,omitempty,omitzero"`
 	Message string `json:"message,omitempty,omitzero"`
 	Name    string `json:"name"`
 
@@ -322,6 +348,9 @@ type Component struct {
 	// Since When the state last changed.
 	Since time.Time `json:"since,omitempty,omitzero"`
 	State State     `json:"state"`
+
+	// Subject What the warning is about, where one name has several: a path, an endpoint.
+	Subject string `json:"subject,omitempty,omitzero"`
 }
 
 // Config defines model for Config.
