@@ -64,23 +64,12 @@ func (s *Source) Problems() []Problem {
 	return s.problems
 }
 
-// NeverGood counts the files and folders with problems, and those of them of
-// which no version was good, so that nothing of them is in force.
-func (s *Source) NeverGood() (never, wrong int) {
+// WasGood reports whether a version of a file, or of a file of a folder, was good,
+// so that it stays in force.
+func (s *Source) WasGood(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen := map[string]bool{}
-	for _, p := range Errors(s.problems) {
-		if seen[p.File] {
-			continue
-		}
-		seen[p.File] = true
-		wrong++
-		if !s.reader.wasGood(p.File) {
-			never++
-		}
-	}
-	return never, wrong
+	return s.reader.wasGood(path)
 }
 
 // wasGood reports whether a version of the file, or of a file of the folder, was good.
@@ -109,7 +98,7 @@ func (s *Source) scan() error {
 		case p.Warning:
 			s.cfg.Logger.Warn("a policy of the source names what is not there", "problem", p.String())
 		case !s.reader.wasGood(p.File):
-			s.cfg.Logger.Warn("the source is wrong and no version of it was good yet; nothing of it is in force", "problem", p.String())
+			s.cfg.Logger.Warn("a file of the source is wrong and no version of it was good yet; nothing of that file is in force", "problem", p.String())
 		default:
 			s.cfg.Logger.Warn("a file of the source is wrong; its last good version stays in force", "problem", p.String())
 		}

@@ -255,26 +255,22 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What was never good is told from what has a last good version in force.
-func TestWhatWasNeverGoodIsCounted(t *testing.T) {
+// Of each file it is known whether a version of it stays in force.
+func TestN51EachFileSaysWhetherAVersionOfItWasGood(t *testing.T) {
 	s, _, _, dir := newSource(t)
-	counts := func(when string, never, wrong int) {
+	was := func(when, name string, want bool) {
 		t.Helper()
 		scan(t, s)
-		if n, w := s.NeverGood(); n != never || w != wrong {
-			t.Errorf("%s: %d of %d were never good, want %d of %d", when, n, w, never, wrong)
+		if got := s.WasGood(filepath.Join(dir, name)); got != want {
+			t.Errorf("%s: %s was good: %v", when, name, got)
 		}
 	}
-	counts("an empty folder", 0, 0)
 	put(t, dir, "a.yaml", "kind: Pod\n")
 	put(t, dir, "b.yaml", denyAll)
-	counts("one file that is wrong from the start", 1, 1)
+	was("a file that is wrong from the start", "a.yaml", false)
 	put(t, dir, "b.yaml", "kind: NetworkPolicy\n")
-	counts("another that was good before", 1, 2)
-	gone := New(s.cfg)
-	gone.cfg.Dirs = []string{filepath.Join(dir, "missing")}
-	scan(t, gone)
-	if n, w := gone.NeverGood(); n != 1 || w != 1 {
-		t.Errorf("a folder that is not there: %d of %d", n, w)
-	}
+	was("one that was good before", "b.yaml", true)
+	was("the other one", "a.yaml", false)
+	was("the folder", "", true)
+	was("a folder that is not there", "missing", false)
 }

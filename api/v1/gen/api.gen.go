@@ -142,6 +142,7 @@ func (e EndpointState) Valid() bool {
 
 // Defines values for Enforcement.
 const (
+	Audited  Enforcement = "audited"
 	Enforced Enforcement = "enforced"
 	Open     Enforcement = "open"
 )
@@ -149,6 +150,8 @@ const (
 // Valid indicates whether the value is a known member of the Enforcement enum.
 func (e Enforcement) Valid() bool {
 	switch e {
+	case Audited:
+		return true
 	case Enforced:
 		return true
 	case Open:
@@ -475,7 +478,7 @@ type EndpointPolicy struct {
 	Degraded       bool   `json:"degraded"`
 	DegradedReason string `json:"degradedReason,omitempty,omitzero"`
 
-	// Egress Whether the direction denies by default.
+	// Egress Whether the direction denies by default; audited where it does, and audit mode lets through what is denied.
 	Egress Enforcement `json:"egress"`
 
 	// Enforcement The mode of the endpoint, or node where it has that of the node (policyMode of the configuration).
@@ -484,7 +487,7 @@ type EndpointPolicy struct {
 	// Entries Entries in the slot's map.
 	Entries int `json:"entries"`
 
-	// Ingress Whether the direction denies by default.
+	// Ingress Whether the direction denies by default; audited where it does, and audit mode lets through what is denied.
 	Ingress Enforcement `json:"ingress"`
 
 	// NextRevision Revision being built; equal to revision when there is nothing to do.
@@ -535,7 +538,7 @@ type EndpointSettings struct {
 // EndpointState States of pkg/endpoint/regeneration.
 type EndpointState string
 
-// Enforcement Whether the direction denies by default.
+// Enforcement Whether the direction denies by default; audited where it does, and audit mode lets through what is denied.
 type Enforcement string
 
 // Error defines model for Error.
