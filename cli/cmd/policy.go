@@ -18,7 +18,7 @@ const policyRefHelp = "KIND is NetworkPolicy, CiliumNetworkPolicy, CiliumCluster
 
 func (a *app) policy() *cobra.Command {
 	return group("policy", "list, look into and change policies",
-		&cobra.Command{Use: "list", Short: "list the policies in force", Args: exactArgs(0), RunE: a.policyList},
+		a.policyListCommand(),
 		&cobra.Command{Use: "get KIND [NAMESPACE/]NAME", Short: "show one policy with its rules", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyGet},
 		&cobra.Command{Use: "apply FILE", Short: "put the policies of a YAML file in force, all or none of them", Long: "FILE is a path, or - for the standard input.", Args: exactArgs(1), RunE: a.policyApply},
 		&cobra.Command{Use: "delete KIND [NAMESPACE/]NAME", Short: "take one policy out of force", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyDelete},
@@ -29,7 +29,49 @@ func (a *app) policy() *cobra.Command {
 	)
 }
 
-func (a *app) policyList(c *cobra.Command, _ []string) error {
+func (a *app) policyListCommand() *cobra.Command {
+	var inForce bool
+	c := &cobra.Command{Use: "list", Short: "list the policies in force", Args: exactArgs(0), RunE: func(c *cobra.Command, _ []string) error {
+		if inForce {
+			return a.policyListInForce(c)
+		}
+		return a.policyList(c)
+	}}
+	c.Flags().BoolVar(&inForce, "in-force", false, "with the version of its file that each comes from, since when that has been in force, and the state of the file")
+	return c
+}
+
+// policyInForce is a policy with the version of the file that it comes from.
+type policyInForce struct {
+	Ref  gen.PolicyRef   `json:"ref"`
+	File *gen.SourceFile `json:"file,omitempty"`
+}
+
+func (a *app) policyListInForce(c *cobra.Command) error {
+	list, err := a.agent().Policies(c.Context())
+	if err != nil {
+		return err
+	}
+	files, err := a.agent().Sources(c.Context())
+	if err != nil {
+		return err
+	}
+	from := origins(files)
+	answer := []policyInForce{}
+	var lines [][]string
+	for _, p := range list.Policies {
+		v := from[p.Ref.File]
+		one := policyInForce{Ref: p.Ref}
+		if v.known {
+			one.File = &v.file
+		}
+		answer = append(answer, one)
+		lines = append(lines, append([]string{p.Ref.Kind, or(p.Ref.Namespace), p.Ref.Name, place(p.Ref)}, v.columns()...))
+	}
+	return a.show(answer, func() error { return a.rows("KIND NAMESPACE NAME PLACE SINCE VERSION FILE-STATE", lines) })
+}
+
+func (a *app) policyList(c *cobra.Command) error {
 	agent := a.agent()
 	list, err := agent.Policies(c.Context())
 	if err != nil {

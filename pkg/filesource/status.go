@@ -102,7 +102,7 @@ const (
 	codeDuplicate = "source-duplicate" // an object stands in two files
 	codeBelow     = "source-below"     // folders below that do not count yet
 	codeRecipe    = "source-recipe"    // folders below that are not read
-	codeNames     = "source-names"     // policies name what is not there
+	codeNames     = "unknown-names"    // policies name what is not there
 	codeUnkept    = "source-unkept"    // changes cannot be kept
 )
 
@@ -116,7 +116,7 @@ func (s *Source) tell() {
 				Text: fmt.Sprintf("%s in folders below %s, which the former agent did not read, do not count yet; the first is %s", spell.Count(n, "file"), f.path, f.waiting[0])})
 		}
 		for _, r := range f.recipes {
-			recipes = append(recipes, health.Warning{Subject: r.Dir, Text: r.Dir + " is not read, because a program makes its objects", Next: r.Command + " > FILE.yaml, into a file of the source"})
+			recipes = append(recipes, health.Warning{Subject: r.Dir, Text: r.Dir + " is not read, because a program makes its objects", Next: "write its objects into a file of the source: " + r.Command + " > FILE.yaml"})
 		}
 	}
 	if list := s.lost.Load(); list != nil {
@@ -124,17 +124,17 @@ func (s *Source) tell() {
 			lost = append(lost, s.lostWarning(l))
 		}
 	}
-	wrong := s.wrong()
+	wrong, odd := s.wrong(), map[string][]Problem{}
 	for _, p := range s.problems {
 		switch {
 		case p.Warning:
-			names = append(names, health.Warning{Text: p.String()})
+			odd[p.File] = append(odd[p.File], p)
 		case !slices.Contains(wrong, p):
 			twice = append(twice, health.Warning{Subject: fmt.Sprint(p.File, ":", p.Line), Breaks: health.BreaksEnforcement, Text: p.String(), Next: "weir policy validate " + p.File})
 		}
 	}
-	if len(names) > 0 {
-		names = []health.Warning{{Text: fmt.Sprintf("policies name what is not there: %s; first: %s", spell.Count(len(names), "object"), names[0].Text), Next: "weir policy validate " + strings.Join(s.cfg.Dirs, " ")}}
+	for _, file := range slices.Sorted(maps.Keys(odd)) {
+		names = append(names, health.Warning{Subject: file, Text: andMore(odd[file]), Next: "add what is named, or take its name out; see: weir policy lint " + file})
 	}
 	if s.unkept != nil {
 		unkept = []health.Warning{{Breaks: health.BreaksEnforcement, Text: "changes of the sources cannot be kept on disk, so they are not in force: " + s.unkept.Error(), Next: "make room in, or mend, " + s.cfg.DataDir}}
@@ -176,15 +176,23 @@ func (f *folder) warnings() []health.Warning {
 		one := f.files[path]
 		switch kept := one.keeps(); {
 		case one.state == StateBroken || one.state == StateLost && len(one.problems) > 0:
-			add(path, one.since, "weir policy validate "+path, fmt.Sprintf("%s; since %s its last good version, of %s, stays in force", one.problems[0], clock(one.since), clock(one.lastGood())))
+			add(path, one.since, "weir policy validate "+path, fmt.Sprintf("%s; since %s the last good version of the file, of %s, stays in force", andMore(one.problems), clock(one.since), clock(one.lastGood())))
 		case one.state == StateNever:
-			add(path, one.since, "weir policy validate "+path, fmt.Sprintf("%s; no version of the file was good yet, so nothing of it is in force", one.problems[0]))
+			add(path, one.since, "weir policy validate "+path, andMore(one.problems)+"; no version of the file was good yet, so that nothing of it is in force")
 		case len(kept) > 0 && (one.state == StateGood || one.state == StateGone && f.broken()):
 			add(path, one.since, "mend the others; if they are meant to go: "+f.command(),
 				fmt.Sprintf("objects left %s and stay in force, because they may be in a file or folder that cannot be read: %s", path, firstOf(kept)))
 		}
 	}
 	return out
+}
+
+// andMore prints the first problem and how many more there are.
+func andMore(ps []Problem) string {
+	if len(ps) < 2 {
+		return ps[0].String()
+	}
+	return fmt.Sprintf("%s (and %d more)", ps[0], len(ps)-1)
 }
 
 // firstOf lists a few of many.
@@ -204,7 +212,7 @@ func (s *Source) lostWarning(l Lost) health.Warning {
 		}
 	}
 	w.Text = fmt.Sprintf("%s; the pods that it may select keep their policy, and new ones are refused: %s", l, pods)
-	w.Next = "weir source accept " + l.Source + ", once it holds what is meant to be in force"
+	w.Next = "mend " + l.File + "; once the folder holds what is meant to be in force: weir source accept " + l.Source
 	if l.Source == "" {
 		w.Next = "put it again: weir policy apply FILE; or: weir policy delete " + l.Object
 	}
