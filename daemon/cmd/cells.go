@@ -108,7 +108,7 @@ func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger)
 func newSource(cfg *Config, tables *workload.Tables, repo *repository.Repository, log *slog.Logger) *filesource.Source {
 	c := filesource.Config{
 		Options: filesource.Options{ClusterName: cfg.ClusterName, Labels: cfg.identity, NodeName: cfg.NodeName},
-		OwnDir:  cfg.StateDir + "/policies", Tables: tables, Policies: repo, Logger: log,
+		OwnDir:  cfg.StateDir + "/policies", Tables: tables, Policies: repo, Logger: log, Changed: fileChanges(log),
 	}
 	if cfg.SourceDir != "" {
 		c.Dirs = []string{cfg.SourceDir}

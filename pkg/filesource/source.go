@@ -39,6 +39,7 @@ type Config struct {
 	Tables   *workload.Tables
 	Policies policies
 	Logger   *slog.Logger
+	Changed  func(Change) // told of every file whose objects in force changed; nil: nobody is
 }
 
 // Source applies the folders to the tables and the repository.
@@ -106,6 +107,7 @@ func (s *Source) scan() error {
 	s.problems = problems
 	err := s.apply(snap)
 	if err == nil {
+		s.tellChanges(s.current, snap)
 		s.current = snap
 	}
 	return err
