@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,7 +23,7 @@ func (a *app) policy() *cobra.Command {
 		&cobra.Command{Use: "get KIND [NAMESPACE/]NAME", Short: "show one policy with its rules", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyGet},
 		&cobra.Command{Use: "apply FILE", Short: "put the policies of a YAML file in force, all or none of them", Long: "FILE is a path, or - for the standard input.", Args: exactArgs(1), RunE: a.policyApply},
 		&cobra.Command{Use: "delete KIND [NAMESPACE/]NAME", Short: "take one policy out of force", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyDelete},
-		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field, also those of tests (kind PolicyTest), which the agent passes over.\nExit code 1 where there is one.",
+		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "PATH is a file, - for the standard input, or a folder with those below it, as the agent reads it.\nEvery problem is printed with file, line and field, also those of tests (kind PolicyTest), which the agent passes over.\nExit code 1 where there is one.",
 			Args: atLeastArgs(1), RunE: a.policyValidate},
 		a.policyLint(), a.policyFmt(), a.policySuggest(),
 		a.policyTest(), a.policyTable(), a.policyExplain(), a.policyDiff(),
@@ -191,8 +192,45 @@ func readInput(path string) (text []byte, name string, err error) {
 	return text, path, err
 }
 
+// withInput puts a file with the standard input in the place of "-".
+func withInput(args []string) (paths []string, done func(), err error) {
+	at := slices.Index(args, "-")
+	if at < 0 {
+		return args, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "weir-")
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() { os.RemoveAll(dir) }
+	text, _, err := readInput("-")
+	name := filepath.Join(dir, "stdin")
+	if err == nil {
+		err = os.WriteFile(name, text, 0o600)
+	}
+	if err != nil {
+		done()
+		return nil, nil, fmt.Errorf("reading the standard input: %w", err)
+	}
+	paths = slices.Clone(args)
+	paths[at] = name
+	return paths, done, nil
+}
+
 // policyValidate reads the paths as the agent would.
 func (a *app) policyValidate(_ *cobra.Command, args []string) error {
+	args, done, err := withInput(args)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, path := range args {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if _, err := filesource.Files(path); err != nil {
+				return err
+			}
+		}
+	}
 	snap, problems, err := filesource.Load(args, filesource.Options{ClusterName: clusterName})
 	if err != nil {
 		return err

@@ -240,7 +240,9 @@ func (a *agent) restore(ctx context.Context) error {
 // replay carries out a deletion that came while no agent ran.
 func (a *agent) replay(ctx context.Context, d v1.QueuedDelete) error {
 	_, problems := a.api.DeleteContainer(ctx, d.ContainerID, d.Interface)
-	return errors.Join(problems...)
+	err := errors.Join(problems...)
+	api.NewTrail(a.log).Tell(api.Change{Who: api.ByDeleteQueue, Action: "endpoint delete", What: "container " + d.ContainerID + " " + d.Interface, Err: err})
+	return err
 }
 
 // becomeReady waits for the restored endpoints, lets go what only they kept,

@@ -23,7 +23,7 @@ func newSource(cfg *Config, tables *workload.Tables, repo *repository.Repository
 	c := filesource.Config{
 		Options: filesource.Options{ClusterName: cfg.ClusterName, Labels: cfg.identity, NodeName: cfg.NodeName},
 		DataDir: cfg.DataDir, StateDir: cfg.StateDir, Boot: boot, Tables: tables, Policies: repo, Warnings: warnings, Logger: log,
-		Pods: l.podsThat, Found: l.buildAgain,
+		Pods: l.podsThat, Found: l.buildAgain, Changed: fileChanges(log),
 	}
 	if cfg.SourceDir != "" {
 		c.Dirs = []string{cfg.SourceDir}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/pkg/filesource/lastgood"
+	"github.com/weirnet/weir/pkg/policy/k8s"
 )
 
 // Times after which what takes objects away is taken.
@@ -202,6 +203,9 @@ func (l *look) read(path string, old *file) reading {
 		r.seen = old.read.seen
 	}
 	text, err := ReadFile(path)
+	if err == nil && len(text) > k8s.MaxBytes {
+		err = fmt.Errorf("has %d bytes, the most is %d; split it into several files", max(r.size, int64(len(text))), k8s.MaxBytes)
+	}
 	if err != nil {
 		r.problems = []Problem{{File: path, Text: err.Error()}}
 		return r

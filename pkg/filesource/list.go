@@ -66,6 +66,24 @@ func List(path string) ([]string, error) {
 	return l.Files, err
 }
 
+// Files is List of a folder for those who need something in it: none is a mistake
+// more often than not.
+func Files(dir string) ([]string, error) {
+	l, err := Look(dir)
+	for _, failed := range l.Failed {
+		err = errors.Join(err, failed)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading policies and pods: %w", err)
+	case len(l.Files) > 0:
+		return l.Files, nil
+	case len(l.Recipes) > 0:
+		return nil, fmt.Errorf("%s holds no YAML of objects: %s %s", dir, l.Recipes[0].Dir, l.Recipes[0])
+	}
+	return nil, fmt.Errorf("%s holds no YAML, and no folder below it does (hidden ones and links to folders are not read); give the folder of the policies", dir)
+}
+
 // Look lists a folder as the agent and the commands without an agent read it:
 // with the folders below it, except hidden ones, links to folders, and recipes.
 func Look(dir string) (Listing, error) {
@@ -160,11 +178,7 @@ func ReadFile(name string) ([]byte, error) {
 	if err := regular(f.Stat()); err != nil {
 		return nil, refuse(name, err)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, k8s.MaxBytes+1))
-	if err == nil && len(text) > k8s.MaxBytes {
-		err = refuse(name, errTooLong)
-	}
-	return text, err
+	return io.ReadAll(io.LimitReader(f, k8s.MaxBytes+1)) // who reads one byte more refuses it
 }
 
 func regular(info fs.FileInfo, err error) error {
@@ -173,8 +187,6 @@ func regular(info fs.FileInfo, err error) error {
 		return err
 	case !info.Mode().IsRegular():
 		return errNoFile
-	case info.Size() > k8s.MaxBytes:
-		return fmt.Errorf("has %d bytes, the most is %d; split it into several files", info.Size(), k8s.MaxBytes)
 	}
 	return nil
 }
@@ -186,7 +198,4 @@ func refuse(name string, err error) error {
 	return &os.PathError{Op: "read", Path: name, Err: err}
 }
 
-var (
-	errNoFile  = errors.New("is a pipe, a device or a folder; give a file")
-	errTooLong = fmt.Errorf("grows beyond the most of %d bytes; split it into several files", k8s.MaxBytes)
-)
+var errNoFile = errors.New("is a pipe, a device or a folder; give a file")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"time"
 
 	"github.com/weirnet/weir/pkg/policy/k8s"
@@ -129,6 +130,11 @@ func (s *Source) fileOf(id string) string {
 		return ""
 	}
 	return ps[0].Resource.File
+}
+
+// isOwn reports whether a file holds a policy that was put through the API.
+func (s *Source) isOwn(file string) bool {
+	return filepath.Dir(file) == filepath.Dir(s.store.APIPath(""))
 }
 
 // Delete takes a policy out of force that was put through the API, also one that

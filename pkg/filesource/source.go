@@ -41,7 +41,8 @@ type Config struct {
 	Pods func(func(labels.LabelArray) bool) []string
 	// Found is called when objects that could not be read can be again, with those
 	// that it matters to; nil: nobody.
-	Found func(func(labels.LabelArray) bool)
+	Found   func(func(labels.LabelArray) bool)
+	Changed func(Change) // told of every file whose objects in force changed; nil: nobody is
 }
 
 // Source applies the folders to the tables and the repository.
@@ -143,6 +144,7 @@ func (s *Source) put(folders []*folder, api map[string]*file) error {
 	s.lost.Store(&closed)
 	err := s.apply(snap)
 	if err == nil {
+		s.tellChanges(s.current, snap)
 		s.current = snap
 	}
 	s.lost.Store(&lost)

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -118,4 +121,62 @@ func TestN51AuditAndBrokenFilesAreToldAsTheyAre(t *testing.T) {
 		!strings.Contains(held.Message, "of the file") || strings.Contains(held.Message, "web.yaml") {
 		t.Errorf("one broken new file is told as %+v", held)
 	}
+}
+
+func TestN52EveryChangeLeavesALineInTheLog(t *testing.T) {
+	env := testutils.Kernel(t)
+	b, web, client, _ := trio(t, env)
+	weir := func(words ...string) (pid int) {
+		t.Helper()
+		cmd := nodeCommand(t, append([]string{box.Binary(t, "weir"), "--socket", b.Socket()}, words...)...)
+		if code, out := run(t, b, cmd); code != 0 {
+			t.Fatalf("weir %v: %s", words, out)
+		}
+		return cmd.ProcessState.Pid()
+	}
+	expect := func(when string, count int, parts ...string) {
+		t.Helper()
+		var text []byte
+		b.Eventually(when, func() bool {
+			var err error
+			if text, err = os.ReadFile(b.LogFile()); err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, l := range strings.Split(string(text), "\n") {
+				all := strings.Contains(l, "level=INFO msg=Change ")
+				for _, p := range parts {
+					all = all && strings.Contains(l, p)
+				}
+				if all {
+					n++
+				}
+			}
+			return n == count
+		})
+	}
+	expect("pods are leased addresses", 3, `who="uid 0" pid=`, `action="address lease" what="10.78.`)
+	expect("pods are attached", 1, `who="uid 0" pid=`, `action="endpoint create" what="endpoint `, "(x/web) 10.78.", " revision=")
+	expect("the start", 1, "who=file action=source", "read at the start", "NetworkPolicy x/web", "Pod x/client")
+
+	file := filepath.Join(t.TempDir(), "p.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(webOnly, "name: web,", "name: put,")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	by := func(pid int) string { return fmt.Sprintf(`who="uid 0" pid=%d `, pid) }
+	expect("apply", 1, by(weir("policy", "apply", file)), `action="policy apply" what="NetworkPolicy x/put" revision=`)
+	expect("delete", 1, by(weir("policy", "delete", "NetworkPolicy", "x/put")), `action="policy delete" what="NetworkPolicy x/put" revision=`)
+	expect("audit on", 1, by(weir("endpoint", "audit", "pod-name:"+web.Key(), "on")), `action="endpoint settings"`, `(x/web): audit on" revision=`)
+	expect("audit off", 1, by(weir("endpoint", "audit", "pod-name:"+web.Key(), "off")), `(x/web): audit off" revision=`)
+	expect("enforcement", 1, by(weir("endpoint", "enforcement", "pod-name:"+web.Key(), "always")), `(x/web): enforcement always" revision=`)
+	b.Write("more.yaml", strings.ReplaceAll(webOnly, "name: web,", "name: more,"))
+	expect("a new file", 1, "who=file action=source", "more.yaml: put NetworkPolicy x/more", " revision=")
+	b.Remove("more.yaml")
+	expect("a file that went", 1, "who=file action=source", "more.yaml: taken away NetworkPolicy x/more", " revision=")
+	if _, err := b.Agent.DeletePolicy(t.Context(), "NetworkPolicy", "x", "nobody"); err == nil {
+		t.Error("a policy that is not there is deleted")
+	}
+	expect("what was refused", 1, by(os.Getpid()), `what="NetworkPolicy x/nobody"`, "error=")
+	detach(t, b, client)
+	expect("a pod that went", 1, `action="endpoint delete" what="container `+client.ContainerID)
 }
