@@ -178,7 +178,7 @@ func ReadFile(name string) ([]byte, error) {
 	if err := regular(f.Stat()); err != nil {
 		return nil, refuse(name, err)
 	}
-	return io.ReadAll(io.LimitReader(f, k8s.MaxBytes+1)) // who reads one byte more refuses it
+	return io.ReadAll(io.LimitReader(f, 2*k8s.MaxBytes)) // who gets more than MaxBytes refuses it
 }
 
 func regular(info fs.FileInfo, err error) error {
