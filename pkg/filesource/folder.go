@@ -244,9 +244,12 @@ func (l *look) distrust(next, old *folder, listing Listing, now map[string]readi
 			}
 			continue // it went, with its files, from a folder that is there
 		}
-		switch was := old.dirs[dir]; {
-		case was != (lastgood.Identity{}) && was != id && !old.same(dir, now):
+		was := old.dirs[dir]
+		known := was != lastgood.Identity{} // else of another boot
+		switch {
+		case known && was != id && !old.same(dir, now):
 			l.hold(next, old, dir, dir+" is another folder than the one that was read before")
+		case known && dir != old.path: // files below may all go: the source holds others, or is held
 		case old.noneLeft(dir, now) && !(was == id && old.moved(dir, now)):
 			l.hold(next, old, dir, dir+" holds none of the files that it held")
 		}

@@ -294,9 +294,13 @@ func TestN01AFolderBelowThatIsLostChangesNothing(t *testing.T) {
 	scan(t, s)
 	have(t, "others change", repo, "a", "c", "d")
 	must(t, os.Remove(sub))
+	must(t, os.Rename(dir+".away", sub))
 	later(t, s)
-	have(t, "removed", repo, "c", "d")
-	well(t, "removed", s)
+	well(t, "it is back", s)
+	remove(t, sub, "a.yaml")
+	later(t, s)
+	have(t, "its last file removed", repo, "c", "d")
+	well(t, "its last file removed", s)
 }
 
 func TestN01APolicyOfTheAPIGoesOnlyByTheAPI(t *testing.T) {
