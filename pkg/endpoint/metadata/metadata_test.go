@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -244,5 +245,26 @@ func TestARestoredEndpointKeepsItsLabelsUntilThePodIsSeen(t *testing.T) {
 		after.namespace("red")
 		require.Equal(t, "web", value(again, "app"))
 		require.Equal(t, regeneration.StateRestoring, again.Row().State)
+	})
+}
+
+// Who is refused gets no labels, so that nothing is built.
+func TestN01WhoIsNotAdmittedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.namespace("red")
+		s.pod("u1", "api", "Running")
+		why := errors.New("it may be selected by what cannot be read")
+		s.r.Admit(func(p endpoint.Pod, ls labels.LabelArray) error {
+			if v, _ := ls.Get(labels.SourceK8s, "app"); v == "api" && p.Name == "api" {
+				return why
+			}
+			return nil
+		})
+		e := s.endpoint("u1", nil)
+		require.ErrorIs(t, s.r.Attach(t.Context(), e), why)
+		require.Empty(t, e.Row().Labels)
+		s.pod("u1", "web", "Running")
+		require.NoError(t, s.r.Attach(t.Context(), e))
 	})
 }
