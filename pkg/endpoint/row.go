@@ -40,6 +40,7 @@ func (p Pod) String() string {
 type Link struct {
 	ContainerID        string
 	ContainerInterface string // name inside the pod
+	Network            string // name of the CNI network; empty: not known, as in records of former builds
 	NetNS              string // path of the pod's network namespace as the runtime gave it
 	HostInterface      string // name of the host side of the pair
 	IfIndex            int    // of the host side
