@@ -80,11 +80,14 @@ func endpointModel(e *endpoint.Endpoint) gen.Endpoint {
 	return out
 }
 
-// enforcement says whether the default entry of a direction denies; without a
-// policy in force everything is denied.
+// enforcement says whether the default entry of a direction denies, and whether
+// audit mode lets that through; without a policy in force everything is denied.
 func enforcement(r *endpoint.Row, dir policytypes.Direction) gen.Enforcement {
 	if e, ok := r.RealizedPolicy[policytypes.Key{Direction: dir}]; ok && e.Precedence == policytypes.DefaultPrecedence && e.Verdict == policytypes.Allow {
 		return gen.Open
+	}
+	if r.Audits() {
+		return gen.Audited
 	}
 	return gen.Enforced
 }

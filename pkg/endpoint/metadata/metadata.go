@@ -21,12 +21,20 @@ type Resolver struct {
 	tables  *workload.Tables
 	filter  *labels.Filter
 	cluster string
+	admit   func(endpoint.Pod, labels.LabelArray) error // nil: every pod
 }
 
 // New returns a Resolver. cluster is the name of the cluster, which becomes a
 // label of every pod; filter splits labels into identity and information.
 func New(log *slog.Logger, tables *workload.Tables, filter *labels.Filter, cluster string) *Resolver {
 	return &Resolver{log: log, tables: tables, filter: filter, cluster: cluster}
+}
+
+// Admit sets who is asked before a new endpoint gets its labels: an error refuses the
+// endpoint. Call it before the first Attach.
+func (r *Resolver) Admit(f func(endpoint.Pod, labels.LabelArray) error) *Resolver {
+	r.admit = f
+	return r
 }
 
 // source says where labels were found.
@@ -120,7 +128,12 @@ func (r *Resolver) Attach(ctx context.Context, e *endpoint.Endpoint) error {
 			ids = initLabels()
 			r.explain(e, f)
 		}
-		err = e.SetLabels(ids, infos, f.ports)
+		if r.admit != nil && !e.Row().Restored {
+			err = r.admit(e.Row().Pod, ids)
+		}
+		if err == nil {
+			err = e.SetLabels(ids, infos, f.ports)
+		}
 	}
 	leave(err)
 	if err != nil {
