@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/types"
 	wiretypes "github.com/weirnet/weir/pkg/types"
@@ -50,6 +51,9 @@ type fakeEvents struct {
 	events      []gen.Event
 	subscribing func()
 }
+
+// HasEndpoint: there is one endpoint, 7.
+func (f *fakeEvents) HasEndpoint(ref id.Ref) bool { return ref.ID == 7 || ref.Kind != id.KindLocal }
 
 func (f *fakeEvents) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {
 	if f.subscribing != nil {
@@ -230,4 +234,12 @@ func TestMonitorSendsItsHeaderOnceItIsSubscribed(t *testing.T) {
 	if early || !w.Flushed {
 		t.Errorf("header sent before the subscription: %v; sent at all: %v", early, w.Flushed)
 	}
+}
+
+func TestN62AMonitorOfAnEndpointThatIsNotThereIsRefused(t *testing.T) {
+	s := startServer(t, Sources{Events: &fakeEvents{}}, nil)
+	resp, e := s.ask("GET", "/v1/monitor?endpoint=8", nil)
+	require.Equal(t, 404, resp.StatusCode)
+	require.Contains(t, e.Text, "no endpoint answers to 8")
+	require.Contains(t, e.Next, "weir endpoint list")
 }

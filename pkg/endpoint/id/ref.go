@@ -34,11 +34,12 @@ type Ref struct {
 	Text string     // the other kinds: the part after the prefix
 }
 
-// String prints the form that Parse reads.
+// String prints the form that Parse reads, which people give too: of a number the
+// number alone.
 func (r Ref) String() string {
 	switch r.Kind {
 	case KindLocal:
-		return string(KindLocal) + ":" + strconv.Itoa(int(r.ID))
+		return strconv.Itoa(int(r.ID))
 	case KindIPv4, KindIPv6:
 		return string(r.Kind) + ":" + r.Addr.String()
 	}
