@@ -74,7 +74,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.StringVar(&c.SocketPath, "socket-path", "", "unix socket of the REST API (default RUN-DIR/weir.sock)")
 	fs.StringVar(&c.SocketGroup, "socket-group", "", "group that may also use the socket; empty: root only")
 	fs.StringVar(&c.BPFRoot, "bpf-root", "/sys/fs/bpf/weir", "directory on a bpffs for maps and programs")
-	fs.StringVar(&c.SourceDir, "source-dir", "", "folder of Kubernetes YAML to watch; empty: none")
+	fs.StringVar(&c.SourceDir, "source-dir", "", "folder of Kubernetes YAML to watch, with the folders below it; empty: none")
 	fs.StringVar(&c.CNIConfDir, "cni-conf-dir", "", "where to write the CNI configuration once ready; empty: nowhere")
 	fs.StringVar(&c.IPv4Pool, "ipv4-pool", "10.244.0.0/24", "IPv4 prefix of this node's pods; empty: no IPv4")
 	fs.StringVar(&c.IPv4Gateway, "ipv4-gateway", "", "address of the node in the pool (default its first)")

@@ -243,3 +243,26 @@ func TestN62AMonitorOfAnEndpointThatIsNotThereIsRefused(t *testing.T) {
 	require.Contains(t, e.Text, "no endpoint answers to 8")
 	require.Contains(t, e.Next, "weir endpoint list")
 }
+
+type fakeKeeper struct{}
+
+func (fakeKeeper) Sources(context.Context) []gen.Source {
+	return []gen.Source{{Path: "/etc/objects", State: gen.SourceHeld, Files: []gen.SourceFile{}}}
+}
+func (fakeKeeper) Accept(_ context.Context, folder string) (gen.Source, error) {
+	return gen.Source{Path: folder, State: gen.SourceGood}, nil
+}
+
+func TestN01SourcesAreListedAndAccepted(t *testing.T) {
+	h := NewHandlers(Sources{Keeper: fakeKeeper{}}, "x")
+	list, err := h.ListSources(t.Context(), gen.ListSourcesRequestObject{})
+	require.NoError(t, err)
+	require.Equal(t, gen.SourceHeld, list.(gen.ListSources200JSONResponse).Sources[0].State)
+	_, err = h.AcceptSource(t.Context(), gen.AcceptSourceRequestObject{})
+	require.Equal(t, v1.CodeInvalid, v1.CodeOf(err))
+	one, err := h.AcceptSource(t.Context(), gen.AcceptSourceRequestObject{Params: gen.AcceptSourceParams{Path: "/etc/objects"}})
+	require.NoError(t, err)
+	require.Equal(t, gen.SourceGood, one.(gen.AcceptSource200JSONResponse).State)
+	_, err = NewHandlers(Sources{}, "x").ListSources(t.Context(), gen.ListSourcesRequestObject{})
+	require.Equal(t, v1.CodeNotReady, v1.CodeOf(err))
+}
