@@ -100,7 +100,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Sprintf("%s; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(a.status(), a.endpoint(), a.identity(), a.policy(), a.ip(), a.bpf(), a.monitor(), a.why(), a.lab(), a.version())
+	root.AddCommand(a.status(), a.endpoint(), a.identity(), a.policy(), a.source(), a.ip(), a.bpf(), a.monitor(), a.why(), a.lab(), a.version())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

@@ -146,7 +146,7 @@ func (a *agent) handlers() struct {
 		*endpointHandlers
 	}{
 		api.NewHandlers(api.Sources{
-			Status: a.status, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, IPs: addresses{a.ipcache, ids},
+			Status: a.status, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, Keeper: sources{a.source}, IPs: addresses{a.ipcache, ids},
 			IPAM: a.leases, Explainer: explainer{a.repo, manager, a.ipcache}, Events: a.events,
 		}, version.String()),
 		endpointapi.NewHandlers(a.api, a.api, a.api),

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/weirnet/weir/pkg/endpoint"
-	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/health"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/policy"
@@ -26,17 +24,15 @@ const buildPatience = 5 * time.Second
 
 // Codes of the warnings that are made here.
 const (
-	codeAudit        = "audit"
-	codeConnections  = "connections"
-	codeEnforcement  = "enforcement"
-	codeEvents       = "events"
-	codeIPCache      = "ipcache"
-	codeNoLabels     = "no-labels"
-	codeNotReady     = "not-ready"
-	codePolicyMap    = "policy-map"
-	codePortNames    = "port-names"
-	codeSourceHeld   = "source-held"
-	codeUnknownNames = "unknown-names"
+	codeAudit       = "audit"
+	codeConnections = "connections"
+	codeEnforcement = "enforcement"
+	codeEvents      = "events"
+	codeIPCache     = "ipcache"
+	codeNoLabels    = "no-labels"
+	codeNotReady    = "not-ready"
+	codePolicyMap   = "policy-map"
+	codePortNames   = "port-names"
 )
 
 // conditions turns what the modules hold into warnings. A module that knows when
@@ -87,10 +83,7 @@ func (c *conditions) look() {
 	for code, ws := range endpointWarnings(rows, c.node) {
 		w.Replace(code, ws...)
 	}
-	held, unknown := sourceWarnings(a.source.Problems(), a.source.WasGood)
 	w.Replace(codeNotReady, notReady(rows, c.waiting, time.Now())...)
-	w.Replace(codeSourceHeld, held...)
-	w.Replace(codeUnknownNames, unknown...)
 	w.Replace(codePortNames, portWarnings(c.unknownPorts(rows))...)
 	w.Replace(codeIPCache, ipcacheWarnings(a.ipcache.Problem())...)
 	w.Replace(codeConnections, when(a.maps.crowded.Load(), health.Warning{
@@ -200,45 +193,6 @@ func notReady(rows []*endpoint.Row, begun map[uint16]time.Time, now time.Time) (
 	}
 	maps.DeleteFunc(begun, func(id uint16, _ time.Time) bool { return !waiting[id] })
 	return out
-}
-
-// sourceWarnings are the files that hold what is wrong, and those whose policies
-// name what is not there. wasGood tells whether a version of a file was in force.
-func sourceWarnings(problems []filesource.Problem, wasGood func(file string) bool) (held, unknown []health.Warning) {
-	var files []string
-	wrong, odd := map[string][]filesource.Problem{}, map[string][]filesource.Problem{}
-	for _, p := range problems {
-		if !slices.Contains(files, p.File) {
-			files = append(files, p.File)
-		}
-		if p.Warning {
-			odd[p.File] = append(odd[p.File], p)
-		} else {
-			wrong[p.File] = append(wrong[p.File], p)
-		}
-	}
-	for _, f := range files {
-		if ps := wrong[f]; len(ps) > 0 {
-			stands := "the file's last good version stays in force"
-			if !wasGood(f) {
-				stands = "no version of the file was good yet, so that nothing of it is in force"
-			}
-			held = append(held, health.Warning{Subject: f, Breaks: health.BreaksEnforcement,
-				Text: fmt.Sprintf("%s%s; %s", ps[0], andMore(ps), stands), Next: "mend the file; all of its problems: weir policy validate " + f})
-		}
-		if ps := odd[f]; len(ps) > 0 {
-			unknown = append(unknown, health.Warning{Subject: f,
-				Text: fmt.Sprintf("%s%s", ps[0], andMore(ps)), Next: "add what is named, or take its name out; see: weir policy lint " + f})
-		}
-	}
-	return held, unknown
-}
-
-func andMore(ps []filesource.Problem) string {
-	if len(ps) < 2 {
-		return ""
-	}
-	return fmt.Sprintf(" (and %d more)", len(ps)-1)
 }
 
 func portWarnings(names []string) (out []health.Warning) {

@@ -13,7 +13,6 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
-	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/health"
 	"github.com/weirnet/weir/pkg/identity"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
@@ -85,22 +84,6 @@ func TestN50AnEndpointThatIsBeingBuiltIsNoWarning(t *testing.T) {
 	require.Empty(t, begun, "what is gone is forgotten")
 }
 
-func TestN51ProblemsAreToldFileByFile(t *testing.T) {
-	held, unknown := sourceWarnings([]filesource.Problem{
-		{File: "a.yaml", Line: 3, Field: "spec.x", Text: "is no field"}, {File: "a.yaml", Line: 9, Text: "again"},
-		{File: "new.yaml", Line: 1, Text: "is no YAML"}, {File: "new.yaml", Line: 4, Text: "names nobody", Warning: true},
-	}, func(file string) bool { return file == "a.yaml" })
-	require.Len(t, held, 2)
-	require.Equal(t, "a.yaml:3: spec.x: is no field (and 1 more); the file's last good version stays in force", held[0].Text)
-	require.Equal(t, "new.yaml:1: is no YAML; no version of the file was good yet, so that nothing of it is in force", held[1].Text)
-	for i, file := range []string{"a.yaml", "new.yaml"} {
-		require.Equal(t, file, held[i].Subject)
-		require.Equal(t, health.BreaksEnforcement, held[i].Breaks)
-	}
-	require.Len(t, unknown, 1)
-	require.Empty(t, unknown[0].Breaks, "what is named and is not there breaks nothing")
-}
-
 // Where a next step begins with a command of weir, that command is there.
 func TestN50NextStepsNameCommandsThatExist(t *testing.T) {
 	all := map[string][]health.Warning{}
@@ -112,7 +95,6 @@ func TestN50NextStepsNameCommandsThatExist(t *testing.T) {
 		require.Len(t, ws, 1, code)
 		all[code] = ws
 	}
-	all[codeSourceHeld], all[codeUnknownNames] = sourceWarnings([]filesource.Problem{{File: "f"}, {File: "f", Warning: true}}, func(string) bool { return true })
 	all[codePortNames], all[codeIPCache] = portWarnings([]string{"n"}), ipcacheWarnings(errors.New("x"))
 	begun := map[uint16]time.Time{}
 	rows := []*endpoint.Row{readyRow(7, func(r *endpoint.Row) { r.Reason = "x" })}

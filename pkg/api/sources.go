@@ -19,6 +19,7 @@ type Sources struct {
 	Identities identitySource
 	Policies   policySource
 	Editor     policyEditor
+	Keeper     sourceKeeper
 	IPs        ipSource
 	IPAM       leaseKeeper
 	Explainer  explainer
@@ -55,6 +56,13 @@ type policyEditor interface {
 	Apply(ctx context.Context, file string, document []byte) (PolicyChange, error)
 	Delete(ctx context.Context, kind, namespace, name string) (PolicyChange, error)
 	Validate(ctx context.Context, file string, document []byte) Validation
+}
+
+// sourceKeeper knows the folders that objects are read from. A folder that is none
+// is an *v1.Error.
+type sourceKeeper interface {
+	Sources(ctx context.Context) []gen.Source
+	Accept(ctx context.Context, folder string) (gen.Source, error)
 }
 
 // PolicyChange says which objects changed and the revision that holds the change.

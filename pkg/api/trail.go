@@ -144,6 +144,8 @@ func asked(c *Change, request any) {
 		c.Action, c.What = "endpoint delete", "endpoint "+q.ID
 	case gen.DeleteEndpointsRequestObject:
 		c.Action, c.What = "endpoint delete", strings.TrimSpace("container "+q.Params.ContainerID+" "+value(q.Params.Interface))
+	case gen.AcceptSourceRequestObject:
+		c.Action, c.What = "source accept", q.Params.Path
 	case gen.PostIPAMRequestObject:
 		c.Action, c.What = "address lease", "for "+q.Body.Owner
 	case gen.DeleteIPAMRequestObject:

@@ -2,7 +2,6 @@ package filesource
 
 import (
 	"maps"
-	"path/filepath"
 	"reflect"
 	"slices"
 )
@@ -54,7 +53,7 @@ func (s *Source) tellChanges(old, new *Snapshot) {
 		return
 	}
 	for _, c := range changes(old, new) {
-		if c.File == "" || s.cfg.OwnDir == "" || filepath.Dir(c.File) != s.cfg.OwnDir {
+		if c.File == "" || !s.isOwn(c.File) {
 			c.Revision = revision
 			s.cfg.Changed(c)
 		}
