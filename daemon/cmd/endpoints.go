@@ -222,7 +222,7 @@ func createError(err error) error {
 	case errors.Is(err, endpoint.ErrNotAlive):
 		return v1.NewError(v1.CodeConflict, err, "send the request again")
 	case errors.Is(err, context.DeadlineExceeded):
-		return v1.NewError(v1.CodeTimeout, err, "weir status")
+		return v1.NewError(v1.CodeTimeout, err, "weir status tells what the agent waits for")
 	}
 	return err
 }

@@ -1,12 +1,15 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/lab"
@@ -209,7 +212,9 @@ func TestN62MonitorTellsPacketsByTheirNames(t *testing.T) {
 		"pods.yaml": box.PodYAML("x", "web", "app=web", "http=80") + box.PodYAML("x", "stranger", "role=other", ""), "web.yaml": webOnly,
 	}})
 	web, stranger, ext := only4(addPod(b, "x", "web", http80)), only4(addPod(b, "x", "stranger")), only4(hostEnds(b, http80)["ext"])
-	if code, out := weirIn(t, b, "monitor", "--endpoint", "4000"); code != 2 || !strings.Contains(out, "no endpoint answers to 4000") || !strings.Contains(out, "weir endpoint list") {
+	soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if code, out := run(t, b, exec.CommandContext(soon, box.Binary(t, "weir"), "--socket", b.Socket(), "monitor", "--endpoint", "4000")); code != 2 || !strings.Contains(out, "no endpoint answers to 4000") || !strings.Contains(out, "weir endpoint list") {
 		t.Errorf("a monitor of an endpoint that is not there ends with %d: %s", code, out)
 	}
 
