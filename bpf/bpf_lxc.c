@@ -253,6 +253,15 @@ static __always_inline int pass_nd(const struct packet *p)
 	return TC_ACT_OK;
 }
 
+/* Whether a packet on its way to the pod was made on this node. What was received,
+ * forwarded or masqueraded carries its device; but the kernel does not hand that on
+ * to each piece of a datagram that it cuts, while what a socket of the node sent
+ * still has that. */
+static __always_inline bool made_here(struct __sk_buff *skb, const struct packet *p)
+{
+	return !skb->ingress_ifindex && (likely(!p->fragment) || skb->sk);
+}
+
 static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const __u8 family, __u32 flags)
 {
 	struct side src = {}, dst = {};
@@ -270,6 +279,21 @@ static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const 
 		return -DROP_NOT_ENDPOINT;
 	if (unlikely(same_address(p->saddr, p->daddr, family)))
 		return -DROP_SELF;
+
+	if (!read_side(&dst, p->owner))
+		return -DROP_NO_CONFIG;
+	/* A pod of this node whose packet came through the node's stack. */
+	from = lookup_endpoint(p->saddr, family);
+	if (from) {
+		if (unlikely(from->ifindex != skb->ingress_ifindex)) {
+			p->origin = ORIGIN_FORGED;
+			return -DROP_FORGED_POD;
+		}
+		if (!read_side(&src, from->id))
+			return -DROP_NO_CONFIG;
+	} else if (!made_here(skb, p)) {
+		p->origin = ORIGIN_OUTSIDE;
+	}
 	if (unlikely(p->fragment)) {
 		err = match_fragment(p);
 		if (err)
@@ -277,13 +301,6 @@ static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const 
 	}
 	if (family == FAMILY_V4 && unlikely(is_forbidden_icmp4(p)))
 		return -DROP_FORBIDDEN_ICMP4;
-
-	if (!read_side(&dst, p->owner))
-		return -DROP_NO_CONFIG;
-	/* A pod of this node whose packet came through the node's stack. */
-	from = lookup_endpoint(p->saddr, family);
-	if (from && !read_side(&src, from->id))
-		return -DROP_NO_CONFIG;
 	return admit(skb, p, family, &src, &dst);
 }
 

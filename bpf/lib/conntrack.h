@@ -147,7 +147,8 @@ static __always_inline bool is_denied(const struct ct_entry *e)
 
 /* Whether the packet belongs to the entry's flow. Two packets never ride what
  * the other end opened: a SYN of the responder, and an echo request. A SYN on a
- * flow that is closing opens a new one. */
+ * flow that is closing opens a new one. (Nor does what came from outside ride what
+ * the node opened from the same address; that is the caller's to see.) */
 static __always_inline bool rides(const struct ct_entry *e, const struct packet *p, const __u8 family, bool reply)
 {
 	if (p->protocol == IPPROTO_TCP)
@@ -155,6 +156,11 @@ static __always_inline bool rides(const struct ct_entry *e, const struct packet 
 	if (is_icmp(family, p->protocol))
 		return reply == (p->icmp_type == echo_reply(family));
 	return true;
+}
+
+static __always_inline bool is_outside(const struct packet *p)
+{
+	return p->origin == ORIGIN_OUTSIDE;
 }
 
 /* Counts the packet and moves the flow's state and time on. */
@@ -288,6 +294,8 @@ static __always_inline int create_flow(const union ct_key *key, const struct pac
 	};
 	void *former = former_table(family);
 
+	if (is_outside(p))
+		e.flags |= CT_OUTSIDE;
 	account(&e, p, false, now);
 	if (unlikely(former))
 		bpf_map_update_elem(former, key, &e, BPF_ANY);
@@ -347,13 +355,15 @@ static __always_inline int track(struct __sk_buff *skb, struct packet *p, const 
 	e = find_live(&key, family, now);
 	if (likely(e)) {
 		reply = side != !!(e->flags & CT_INITIATOR_1);
-		if (likely(rides(e, p, family, reply))) {
+		if (likely(rides(e, p, family, reply) && (reply || is_outside(p) == !!(e->flags & CT_OUTSIDE)))) {
 			if (likely(e->egress_revision == (reply ? dst_revision : src_revision) &&
 				   e->ingress_revision == (reply ? src_revision : dst_revision))) {
 				account(e, p, reply, now);
 				return 0;
 			}
 			p->reply = reply;
+			if (reply)
+				p->origin = e->flags & CT_OUTSIDE ? ORIGIN_OUTSIDE : ORIGIN_HERE;
 			j.initiator = reply ? *dst : *src;
 			j.responder = reply ? *src : *dst;
 			return judge_again(skb, p, family, &key, e, &j, now);

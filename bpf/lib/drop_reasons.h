@@ -28,7 +28,9 @@
 	X(ICMP_UNRELATED, 224, "icmp-error-unrelated", "An ICMP error quotes a packet of no live connection of its receiver. It is forged, or the connection is over.") \
 	X(NOT_ENDPOINT, 225, "destination-not-endpoint", "The node sent the pod a packet for an address that is not the pod's. Look for a stale route with `ip route get`.") \
 	X(SELF, 226, "own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table.") \
-	X(PREFIX_CLOSED, 227, "prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries.")
+	X(PREFIX_CLOSED, 227, "prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries.") \
+	X(FORGED_POD, 228, "pod-address-forged", "The packet has the address of a pod of this node as its source, but that pod did not send it. Look for who forges it, or routes it in a circle, with tcpdump on the node's interfaces.") \
+	X(PARTIAL_CHECKSUM, 229, "partial-checksum", "The pod asks the node to write a checksum over a header that policy judges. Nothing but an attack or a broken packet generator does; look at what runs in the pod.")
 
 enum drop_reason {
 #define X(name, number, ...) DROP_##name = number,
