@@ -27,6 +27,20 @@ struct side {
 	bool local;
 };
 
+/* The policy word of a local endpoint. Read before the lookups that judge by
+ * it, so that a race can only cause one more judgement. */
+static __always_inline bool read_side(struct side *s, __u32 endpoint)
+{
+	struct endpoint_config *config = bpf_map_lookup_elem(&weir_epconfig, &endpoint);
+
+	if (!config)
+		return false;
+	s->word = *(volatile __u64 *)&config->policy;
+	s->endpoint = endpoint;
+	s->local = true;
+	return true;
+}
+
 /* The coarse clock is read from memory; the exact ones cost 30 ns a packet. It
  * stands still while the machine sleeps, and so do the flows. */
 static __always_inline __u32 now_seconds(void)
@@ -304,7 +318,8 @@ static __always_inline int create_flow(const union ct_key *key, const struct pac
 
 /* Judges a known flow again. The result goes in by an update, not through the
  * pointer: the kernel may give an entry's memory to another flow at any time,
- * and that one must not get this one's stamp. */
+ * and that one must not get this one's stamp. Only a packet of the flow's own
+ * keeps it alive. */
 static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, const __u8 family,
 				       const union ct_key *key, const struct ct_entry *known, struct judgement *j,
 				       __u32 now)
@@ -320,7 +335,7 @@ static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, 
 	j->ingress_rule = e.ingress_rule;
 	err = judge(skb, p, j);
 	if (err) {
-		bool renew = !p->reply && e.expires < now + TIMEOUT_OTHER / 2;
+		bool renew = !p->quoted && !p->reply && e.expires < now + TIMEOUT_OTHER / 2;
 
 		if (renew || !is_denied(&e)) {
 			if (renew)
@@ -334,7 +349,8 @@ static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, 
 	e.ingress_revision = ingress;
 	e.egress_rule = j->initiator.local ? j->egress_rule : 0;
 	e.ingress_rule = j->responder.local ? j->ingress_rule : 0;
-	account(&e, p, p->reply, now);
+	if (!p->quoted)
+		account(&e, p, p->reply, now);
 	return store_flow(key, family, &e) ? -DROP_CT_CREATE : 0;
 }
 
@@ -369,6 +385,8 @@ static __always_inline int track(struct __sk_buff *skb, struct packet *p, const 
 			return judge_again(skb, p, family, &key, e, &j, now);
 		}
 	}
+	if (unlikely(p->quoted)) /* its flow ended meanwhile */
+		return -DROP_ICMP_UNRELATED;
 	j.initiator = *src;
 	j.responder = *dst;
 	j.egress_stale = j.ingress_stale = true;

@@ -76,6 +76,7 @@ struct packet {
 	__u32 src_prefix_identity;
 	__u32 dst_prefix_identity;
 	__u8 origin; /* enum origin, of the end that is not the owner */
+	__u8 quoted; /* not the packet at hand but the one that it quotes, an ICMP error */
 
 	__u8 direction; /* of the decision */
 	__u16 endpoint; /* that decided */
