@@ -66,10 +66,14 @@ func open(root, file string) (*Changes, error) {
 
 // Apply gives settings their values and records what they were. A setting that
 // the kernel does not have is an error that wraps fs.ErrNotExist; those before
-// it stay applied and recorded.
+// it stay applied and recorded. What a former build changed and this one leaves
+// alone is put back first.
 func (c *Changes) Apply(settings []Setting) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.putBackRetired(); err != nil {
+		return err
+	}
 	for _, s := range settings {
 		old, err := c.read(s.Name)
 		if err != nil {
