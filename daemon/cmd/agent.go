@@ -27,6 +27,7 @@ import (
 	"github.com/weirnet/weir/pkg/node"
 	"github.com/weirnet/weir/pkg/policy/repository"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/upkeep"
 	"github.com/weirnet/weir/pkg/version"
 	"github.com/weirnet/weir/pkg/workload"
 )
@@ -57,6 +58,7 @@ type agent struct {
 	events     *events
 	status     *agentStatus
 	warnings   *health.Registry
+	keeper     *upkeep.Keeper
 	server     *api.Server
 	queue      *api.DeleteQueue
 	conflist   api.Conflist
@@ -86,13 +88,14 @@ type modules struct {
 	Endpoints  *endpointcell.Endpoints
 	Fail       chan error
 	Warnings   *health.Registry
+	Keeper     *upkeep.Keeper
 }
 
 func newAgent(m modules) error {
 	cfg := m.Config
 	a := &agent{
 		cfg: cfg, log: m.Log, root: m.State.root, maps: m.State.maps, repo: m.Repository, identities: m.Identities, source: m.Source,
-		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings,
+		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings, keeper: m.Keeper,
 		queue:    api.NewDeleteQueue(cfg.RunDir, m.Log),
 		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU},
 	}
@@ -123,6 +126,7 @@ func newAgent(m modules) error {
 	if err != nil {
 		return err
 	}
+	m.Leases.own = a.node.Addresses
 	manager.Observe(a.forget)
 	m.Repository.Observe(manager)
 	a.server = api.NewServer(api.Config{
@@ -191,7 +195,6 @@ func (a *agent) start(ctx cell.HookContext) error {
 	if err := a.datapath.Initialize(ctx); err != nil {
 		return err
 	}
-	a.warnOfForwardPolicy(ctx)
 	a.status.step("restoring endpoints")
 	if err := a.queue.Lock(ctx); err != nil {
 		return err
@@ -212,6 +215,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
 	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.api.counted.sweep() }))
 	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendMaps))
+	a.loop(run, "node", func(ctx context.Context) error { return a.keeper.Run(ctx, a.cfg.NodeCheck) })
 	a.loop(run, "readiness", a.becomeReady)
 	a.loop(run, "conditions", a.status.conditions.run)
 	return nil
@@ -261,7 +265,7 @@ func (a *agent) becomeReady(ctx context.Context) error {
 	a.ipcache.Prune()
 	a.identities.ReleaseRestored()
 	if a.cfg.CNIConfDir != "" {
-		if err := a.conflist.Write(); err != nil {
+		if err := a.keeper.Add(ctx, conflistStep(a.conflist)); err != nil {
 			return fmt.Errorf("writing the CNI configuration: %w", err)
 		}
 	}

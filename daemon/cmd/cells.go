@@ -27,6 +27,7 @@ import (
 	"github.com/weirnet/weir/pkg/ipcache"
 	"github.com/weirnet/weir/pkg/policy/repository"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/upkeep"
 	"github.com/weirnet/weir/pkg/workload"
 )
 
@@ -38,7 +39,7 @@ func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
 	return hive.New(
 		cell.Provide(
 			func() (*Config, chan error, *health.Registry) { return cfg, fail, health.New() },
-			newState, newTables, newIdentities, newRepository, newLeases, newSource, newIPCache, newOrchestrator, newEndpointConfig,
+			newState, newTables, newIdentities, newRepository, newLeases, newKeeper, newSource, newIPCache, newOrchestrator, newEndpointConfig,
 		),
 		endpointcell.Cell,
 		cell.Invoke(newAgent),
@@ -95,14 +96,16 @@ func newRepository(cfg *Config, _ *state, log *slog.Logger) (*repository.Reposit
 }
 
 func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger) (*leases, error) {
+	l := &leases{tables: tables, user: func(netip.Addr) uint16 { return 0 }, own: func() []netip.Addr { return nil }}
 	m, err := ipam.New(ipam.Config{
-		Logger: log, StateDir: cfg.StateDir, Expiration: cfg.LeaseExpiry,
+		Logger: log, StateDir: cfg.StateDir, Expiration: cfg.LeaseExpiry, Foreign: l.foreign,
 		Pools: map[string]ipam.PoolConfig{defaultPool: {V4: cfg.pool.v4, V6: cfg.pool.v6, Gateway4: cfg.pool.gw4, Gateway6: cfg.pool.gw6}},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &leases{IPAM: m, tables: tables, user: func(netip.Addr) uint16 { return 0 }}, nil
+	l.IPAM = m
+	return l, nil
 }
 
 // late reaches the endpoint manager from what it is made of.
@@ -123,7 +126,7 @@ func newIPCache(cfg *Config, s *state, ids *cache.Cache, repo *repository.Reposi
 	return ipcache.New(c), l
 }
 
-func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger) (*orchestrator.Orchestrator, error) {
+func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, keeper *upkeep.Keeper, log *slog.Logger) (*orchestrator.Orchestrator, error) {
 	l, err := loader.New(loader.Config{
 		StateDir: cfg.StateDir, Root: s.root, Clang: cfg.Clang, Sources: bpfsources.Sources, Objects: bpfsources.Objects, Maps: s.maps.Named(), Logger: log,
 	})
@@ -132,7 +135,7 @@ func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger)
 	}
 	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return l.Close() }})
 	return orchestrator.New(orchestrator.Config{
-		Loader: l, Logger: log, Shape: loader.Shape{IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}, SetUpNode: cfg.setUpNode,
+		Loader: l, Logger: log, Shape: loader.Shape{IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}, SetUpNode: keeper.SetUp,
 	}), nil
 }
 

@@ -43,6 +43,9 @@ type Config struct {
 	RouteTable  int
 	LeaseExpiry time.Duration
 	PolicyCheck time.Duration
+	NodeCheck   time.Duration
+	AllowPoolOverlap,
+	AcceptForward bool
 	CTEntries,
 	PolicyEntries,
 	IPCacheEntries,
@@ -90,6 +93,9 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.Uint32Var(&c.CTEntries, "conntrack-entries", 65536, "connections per address family; may be changed at any restart")
 	fs.Uint32Var(&c.PolicyEntries, "policy-entries", 1<<18, "entries of one policy map; may be changed at any restart")
 	fs.DurationVar(&c.PolicyCheck, "policy-check", time.Minute, "how often the policy maps and the ipcache are compared with what they should hold, and mended")
+	fs.DurationVar(&c.NodeCheck, "node-check", 3*time.Second, "how often what the agent put on the node (settings, addresses, routes, CNI configuration) is looked at, and put back")
+	fs.BoolVar(&c.AllowPoolOverlap, "allow-pool-overlap", false, "start although a pool takes in the network of the default gateway's link; addresses of the node, its router and known nodes are not leased")
+	fs.BoolVar(&c.AcceptForward, "accept-forward", false, "keep rules in the packet filter's forward chains that drop by default, so that they accept packets from and to the pools; undone by cleanup")
 	fs.Uint32Var(&c.IPCacheEntries, "ipcache-entries", 512000, "prefixes in the ipcache map; may be changed at any restart")
 	fs.Uint32Var(&c.EventBytes, "event-buffer", 8<<20, "bytes of the event ring, a power of two; may be changed at any restart")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error; at info every change leaves a line (msg=Change)")
@@ -242,8 +248,10 @@ func (c *Config) validate() error {
 	if c.LeaseExpiry < time.Second {
 		return fmt.Errorf("lease-expiry: %s is shorter than a second", c.LeaseExpiry)
 	}
-	if c.PolicyCheck < 100*time.Millisecond {
-		return fmt.Errorf("policy-check: %s is shorter than 100ms", c.PolicyCheck)
+	for name, d := range map[string]time.Duration{"policy-check": c.PolicyCheck, "node-check": c.NodeCheck} {
+		if d < 100*time.Millisecond {
+			return fmt.Errorf("%s: %s is shorter than 100ms", name, d)
+		}
 	}
 	if c.EventBytes < 4096 || c.EventBytes&(c.EventBytes-1) != 0 {
 		return fmt.Errorf("event-buffer: %d is not a power of two of at least 4096", c.EventBytes)

@@ -60,7 +60,7 @@ func Execute(args []string, out, errOut io.Writer) int {
 			"weir-agent cleanup   undoes what agents with the same flags left on the node\n" +
 			"weir-agent version   prints the version\n\n" +
 			"Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage.",
-		Run:  withConfig(func(c *Config) error { return runAgent(c, errOut) }),
+		Run: withConfig(func(c *Config) error { return runAgent(c, errOut) }),
 	}
 	root.AddCommand(
 		&cobra.Command{Use: "cleanup", DisableFlagParsing: true, Run: withConfig(cleanUp),

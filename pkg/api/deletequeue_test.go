@@ -84,7 +84,13 @@ func TestTwoAgentsCannotHoldTheQueue(t *testing.T) {
 func TestConflistIsWholeStableAndGoesAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	c := Conflist{Dir: dir, Socket: "/run/weir/weir.sock", RunDir: "/run/weir", MTU: 1400}
-	require.NoError(t, c.Write())
+	write := func(was string) {
+		t.Helper()
+		got, err := c.Write()
+		require.NoError(t, err)
+		require.Equal(t, was, got)
+	}
+	write("removed")
 	first, err := os.Stat(c.Path())
 	require.NoError(t, err)
 	text, err := os.ReadFile(c.Path())
@@ -95,12 +101,12 @@ func TestConflistIsWholeStableAndGoesAway(t *testing.T) {
 	plugin := have["plugins"].([]any)[0].(map[string]any)
 	require.Equal(t, map[string]any{"type": "weir-cni", "socket": "/run/weir/weir.sock", "runDir": "/run/weir", "mtu": 1400.0,
 		"capabilities": map[string]any{"ips": true}}, plugin)
-	require.NoError(t, c.Write())
+	write("")
 	again, err := os.Stat(c.Path())
 	require.NoError(t, err)
 	require.True(t, os.SameFile(first, again), "an equal file was written again")
 	c.MTU = 1500
-	require.NoError(t, c.Write())
+	write("changed")
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "a temporary file was left")

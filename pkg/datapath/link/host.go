@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/pkg/types"
 )
 
-// hostPrefix starts the name of every host side.
-const hostPrefix = "lxc"
+// HostPrefix starts the name of every host side.
+const HostPrefix = "lxc"
 
 // hashDigits of the SHA-256 follow it; 15 characters are what the kernel allows.
 const hashDigits = 12
@@ -37,11 +37,12 @@ type Host struct {
 // 12 hexadecimal digits of the SHA-256 of "containerID:ifName".
 func HostName(containerID, ifName string) string {
 	sum := sha256.Sum256([]byte(containerID + ":" + ifName))
-	return hostPrefix + hex.EncodeToString(sum[:])[:hashDigits]
+	return HostPrefix + hex.EncodeToString(sum[:])[:hashDigits]
 }
 
-func isHostName(name string) bool {
-	digits, ok := strings.CutPrefix(name, hostPrefix)
+// IsHostName tells whether a link is the host side of a pod by its name.
+func IsHostName(name string) bool {
+	digits, ok := strings.CutPrefix(name, HostPrefix)
 	if !ok || len(digits) != hashDigits {
 		return false
 	}
@@ -96,7 +97,7 @@ func List() ([]Host, error) {
 	}
 	var out []Host
 	for _, l := range links {
-		if l.Type() == "veth" && isHostName(l.Attrs().Name) {
+		if l.Type() == "veth" && IsHostName(l.Attrs().Name) {
 			out = append(out, describe(l))
 		}
 	}
