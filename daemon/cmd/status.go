@@ -48,6 +48,7 @@ func (h *agentStatus) Status(context.Context) gen.Status {
 	if !s.Ready {
 		s.Components = append(s.Components, gen.Component{Name: "start", State: gen.StateStarting, Message: doing, Next: "wait, or see the agent's log"})
 	}
+	h.agent.tellAside()
 	for _, w := range h.agent.warnings.List() {
 		s.Components = append(s.Components, warningModel(w))
 	}

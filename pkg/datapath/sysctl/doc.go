@@ -27,7 +27,9 @@
 // # After a restart
 //
 // The record is a JSON file in the state directory. A new process continues it,
-// so that values from before the first life are those that Undo restores.
+// so that values from before the first life are those that Undo restores. One that
+// is damaged is set aside: the node is set up all the same, and what was before is
+// then not put back by Undo.
 //
 // # Try it
 //

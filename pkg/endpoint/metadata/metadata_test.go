@@ -231,7 +231,7 @@ func TestARestoredEndpointKeepsItsLabelsUntilThePodIsSeen(t *testing.T) {
 		e.Close()
 
 		after := newScene(t) // empty tables: the source has said nothing yet
-		recs, _, err := endpoint.ReadAll(s.cfg.StateDir)
+		recs, _, err := endpoint.ReadAll(s.cfg.StateDir, "")
 		require.NoError(t, err)
 		again := endpoint.Restore(after.cfg, recs[0])
 		t.Cleanup(again.Close)
