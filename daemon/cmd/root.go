@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,8 +64,13 @@ func Execute(args []string, out, errOut io.Writer) int {
 		Run: withConfig(func(c *Config) error { return runAgent(c, errOut) }),
 	}
 	root.AddCommand(
-		&cobra.Command{Use: "cleanup", DisableFlagParsing: true, Run: withConfig(cleanUp),
-			Long: "cleanup removes links of pods, routes, pins, kernel settings and state that agents with these flags left on the node."},
+		&cobra.Command{Use: "cleanup", DisableFlagParsing: true,
+			Run: func(cmd *cobra.Command, args []string) {
+				given := len(args)
+				args = slices.DeleteFunc(args, func(a string) bool { return a == "--dry-run" })
+				withConfig(func(c *Config) error { return cleanUp(c, len(args) < given, out) })(cmd, args)
+			},
+			Long: "cleanup removes links of pods, routes, pins, kernel settings and state that agents with these flags left on the node.\nWith --dry-run it lists them and removes nothing."},
 		&cobra.Command{Use: "version", Run: func(*cobra.Command, []string) { fmt.Fprintln(out, version.String()) }},
 	)
 	root.SetArgs(args)
