@@ -116,7 +116,8 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.State != gen.EndpointReady {
+	switch e.State { // ready once is enough: it may be built again already
+	case gen.EndpointDisconnecting, gen.EndpointDisconnected, gen.EndpointInvalid:
 		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeNotReady, "weir endpoint log "+fmt.Sprint(e.ID)+" tells why",
 			"endpoint %d is %s, not ready", e.ID, e.State))
 	}
