@@ -38,7 +38,7 @@ func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
 	return hive.New(
 		cell.Provide(
 			func() (*Config, chan error, *health.Registry) { return cfg, fail, health.New() },
-			newState, newTables, newSurvey, newIdentities, newRepository, newLeases, newSource, newIPCache, newOrchestrator, newEndpointConfig,
+			newState, newTables, newSurvey, newSettings, newIdentities, newRepository, newLeases, newSource, newIPCache, newOrchestrator, newEndpointConfig,
 		),
 		endpointcell.Cell,
 		cell.Invoke(newAgent),
@@ -155,10 +155,10 @@ func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger)
 }
 
 // newEndpointConfig gives the endpoint machinery its surroundings.
-func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, ips *ipcache.IPCache, o *orchestrator.Orchestrator, log *slog.Logger) endpointcell.Config {
+func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, ips *ipcache.IPCache, o *orchestrator.Orchestrator, book *endpoint.SettingsBook, log *slog.Logger) endpointcell.Config {
 	links := regenerator.Links{Routes: route.Table(cfg.RouteTable), IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}
 	return endpointcell.Config{
-		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Parallel: cfg.Parallel,
+		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Settings: book, Parallel: cfg.Parallel,
 		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName),
 		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
 		Regenerator: regenerator.Config{

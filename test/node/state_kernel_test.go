@@ -183,7 +183,7 @@ func TestN10ASecondAgentOnTheSamePinsIsRefused(t *testing.T) {
 		if verb != "" {
 			args = append([]string{verb}, args...)
 		}
-		code, out := run(t, b, nodeCommand(t, append([]string{b.Record.Agent}, args...)...))
+		code, out := run(t, b, nodeCommand(t, append([]string{"timeout", "20", b.Record.Agent}, args...)...))
 		if code == 0 {
 			t.Errorf("weir-agent %s ran on the same bpffs root", verb)
 		}
@@ -220,7 +220,7 @@ func TestN11DirectoriesOfOthersAreTightenedOrRefused(t *testing.T) {
 		if err := os.Chown(dir, 12345, -1); err != nil {
 			t.Fatal(err)
 		}
-		code, out := run(t, b, nodeCommand(t, append([]string{b.Record.Agent}, b.Record.AgentArgs...)...))
+		code, out := run(t, b, nodeCommand(t, append([]string{"timeout", "20", b.Record.Agent}, b.Record.AgentArgs...)...))
 		if code == 0 {
 			t.Errorf("the agent ran in a directory of user 12345")
 		}
