@@ -103,7 +103,7 @@ func newRepository(cfg *Config, s *state, log *slog.Logger) (*repository.Reposit
 
 func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger) (*leases, error) {
 	m, err := ipam.New(ipam.Config{
-		Logger: log, StateDir: cfg.StateDir, Expiration: cfg.LeaseExpiry,
+		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Expiration: cfg.LeaseExpiry,
 		Pools: map[string]ipam.PoolConfig{defaultPool: {V4: cfg.pool.v4, V6: cfg.pool.v6, Gateway4: cfg.pool.gw4, Gateway6: cfg.pool.gw6}},
 	})
 	if err != nil {
