@@ -39,7 +39,7 @@ func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
 	return hive.New(
 		cell.Provide(
 			func() (*Config, chan error, *health.Registry) { return cfg, fail, health.New() },
-			newState, newTables, newSurvey, newIdentities, newRepository, newLeases, newKeeper, newSource, newIPCache, newOrchestrator, newEndpointConfig,
+			newState, newTables, newSurvey, newSettings, newIdentities, newRepository, newLeases, newKeeper, newSource, newIPCache, newOrchestrator, newEndpointConfig,
 		),
 		endpointcell.Cell,
 		cell.Invoke(newAgent),
@@ -105,7 +105,7 @@ func newRepository(cfg *Config, s *state, log *slog.Logger) (*repository.Reposit
 func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger) (*leases, error) {
 	l := &leases{tables: tables, user: func(netip.Addr) uint16 { return 0 }, own: func() []netip.Addr { return nil }}
 	m, err := ipam.New(ipam.Config{
-		Logger: log, StateDir: cfg.StateDir, Expiration: cfg.LeaseExpiry, Foreign: l.foreign,
+		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Expiration: cfg.LeaseExpiry, Foreign: l.foreign,
 		Pools: map[string]ipam.PoolConfig{defaultPool: {V4: cfg.pool.v4, V6: cfg.pool.v6, Gateway4: cfg.pool.gw4, Gateway6: cfg.pool.gw6}},
 	})
 	if err != nil {
@@ -147,10 +147,10 @@ func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, keeper *upkeep.Ke
 }
 
 // newEndpointConfig gives the endpoint machinery its surroundings.
-func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, source *filesource.Source, ips *ipcache.IPCache, o *orchestrator.Orchestrator, log *slog.Logger) endpointcell.Config {
+func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, source *filesource.Source, ips *ipcache.IPCache, o *orchestrator.Orchestrator, book *endpoint.SettingsBook, log *slog.Logger) endpointcell.Config {
 	links := regenerator.Links{Routes: route.Table(cfg.RouteTable), IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}
 	return endpointcell.Config{
-		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Parallel: cfg.Parallel,
+		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Settings: book, Parallel: cfg.Parallel,
 		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName).Admit(admission(source)),
 		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
 		Regenerator: regenerator.Config{

@@ -76,6 +76,15 @@ func newSurvey(cfg *Config, s *state, l *leases, log *slog.Logger) (*survey.Surv
 	})
 }
 
+// newSettings opens what was set of pods, over reboots.
+func newSettings(cfg *Config, _ *state, log *slog.Logger) (*endpoint.SettingsBook, error) {
+	book, damage, err := endpoint.OpenSettings(filepath.Join(cfg.DataDir, "settings"))
+	if damage != nil {
+		log.Error("Settings of pods are lost, but for those of endpoints that are there", "error", damage)
+	}
+	return book, err
+}
+
 // restore brings the endpoints of the last agent back, with their leases, and keeps
 // what other links have from being given out.
 func (a *agent) restore(ctx context.Context) error {
@@ -182,8 +191,11 @@ func (a *agent) tellAside() {
 		seen[x.Path] = true
 		w := health.Warning{Subject: x.Path, Since: x.Since, Text: x.Of + " could not be used and was set aside as " + x.Path + "; what it held was made anew from records and kernel as far as they have it",
 			Next: "look at it, then remove it: rm -r " + x.Path}
-		if filepath.Base(x.Of) == "endpoint.json" {
+		switch {
+		case filepath.Base(x.Of) == "endpoint.json":
 			w.Breaks = health.BreaksPods
+		case filepath.Base(filepath.Dir(x.Of)) == "settings":
+			w.Breaks = health.BreaksEnforcement // a pod that comes later may miss an enforcement of its own
 		}
 		out = append(out, w)
 	}

@@ -16,11 +16,12 @@ import (
 )
 
 // Config is what every endpoint of an agent shares. All fields are required
-// except Observe and BootID.
+// except Observe, BootID and Settings.
 type Config struct {
 	Logger     *slog.Logger
-	StateDir   string // <state>/endpoints: holds one directory per endpoint, of its number
-	BootID     string // of this boot: no record outlives it
+	StateDir   string        // <state>/endpoints: holds one directory per endpoint, of its number
+	BootID     string        // of this boot: no record outlives it
+	Settings   *SettingsBook // of pods, over reboots; nil: they end with the boot
 	Queue      *BuildQueue
 	Identities *IdentityKeeper
 	// Observe is told of every change, in order, from the goroutine that owns
@@ -116,6 +117,9 @@ type publication struct {
 func New(cfg Config, row Row) (*Endpoint, error) {
 	row.State, row.Created, row.BootID = regeneration.StateWaitingForIdentity, time.Now(), cfg.BootID
 	row.Reason = "labels are not known yet"
+	if kept, ok := cfg.Settings.Of(row.Pod); ok {
+		row.Settings = kept
+	}
 	e := newEndpoint(cfg, row, nil)
 	if err := writeRecord(cfg.StateDir, recordOf(&row, nil)); err != nil {
 		return nil, err

@@ -16,11 +16,17 @@ func Restore(cfg Config, rec Record) *Endpoint {
 	row.Reason = "restored from its record"
 	if rec.made {
 		row.Reason = "restored from the kernel; its record was lost"
+		if kept, ok := cfg.Settings.Of(row.Pod); ok {
+			row.Settings = kept
+		}
 	}
 	if rec.Deleting {
 		row.State, row.Reason = regeneration.StateDisconnecting, "its deletion was interrupted"
 	}
 	e := newEndpoint(cfg, row, rec.extra)
+	if err := cfg.Settings.Keep(row.Pod, row.Settings); err != nil && !rec.Deleting {
+		e.Note(TopicOther, SeverityWarning, "%v", err)
+	}
 	if rec.Deleting {
 		e.kill()
 	}

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -92,13 +93,18 @@ func (e *Endpoint) Change(ctx context.Context, change func(*Settings)) error {
 	return fmt.Errorf("endpoint %d still lets through what its policy denies; its next build ends that (%s, %s): %w", e.ID, row.State, reason, err)
 }
 
-// writeSettings changes the row once the record on disk says it.
+// writeSettings changes the row once the disk says it: the book of settings, and the
+// record.
 func (t *Turn) writeSettings(s Settings) error {
 	before := t.Row.Settings
+	if err := t.e.cfg.Settings.Keep(t.Row.Pod, s); err != nil {
+		return err
+	}
 	t.Row.Settings = s
 	err := writeRecord(t.e.cfg.StateDir, recordOf(t.Row, t.e.own.extra))
 	if err != nil {
 		t.Row.Settings = before
+		err = errors.Join(err, t.e.cfg.Settings.Keep(t.Row.Pod, before))
 	}
 	return err
 }

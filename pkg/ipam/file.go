@@ -22,6 +22,7 @@ const formatVersion = 1
 // file is leases.json. IPAM.mu guards it.
 type file struct {
 	path  string
+	boot  string                     // of this boot; empty: leases outlive it
 	extra map[string]json.RawMessage // members that this version does not know
 	write func(path string, data []byte) error
 }
@@ -70,7 +71,7 @@ func (m *IPAM) save() error {
 	if all == nil {
 		all = map[string]json.RawMessage{}
 	}
-	for k, v := range map[string]any{"version": formatVersion, "next": next, "leases": leases} {
+	for k, v := range map[string]any{"version": formatVersion, "boot-id": m.file.boot, "next": next, "leases": leases} {
 		raw, err := json.Marshal(v)
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", m.file.path, err)
@@ -134,6 +135,11 @@ func (m *IPAM) load() error {
 		return nil
 	}
 	m.file.extra = c.extra
+	boot := ""
+	if raw, ok := c.extra["boot-id"]; ok && json.Unmarshal(raw, &boot) == nil && boot != m.file.boot && boot != "" {
+		c.leases = nil // their pods ended with that boot
+	}
+	delete(c.extra, "boot-id")
 	for _, r := range c.leases {
 		m.adopt(r)
 	}

@@ -47,6 +47,7 @@ type PoolConfig struct {
 type Config struct {
 	Logger     *slog.Logger
 	StateDir   string // of leases.json; empty: leases do not survive a restart
+	BootID     string // leases of another boot are nobody's; empty: all count
 	Pools      map[string]PoolConfig
 	Default    string           // pool of requests that name none; empty: DefaultPool
 	Expiration time.Duration    // of leases that are not confirmed; 0: DefaultExpiration
@@ -148,7 +149,7 @@ func New(cfg Config) (*IPAM, error) {
 	if cfg.StateDir == "" {
 		return m, nil
 	}
-	m.file = &file{path: filepath.Join(cfg.StateDir, FileName), write: replace}
+	m.file = &file{path: filepath.Join(cfg.StateDir, FileName), boot: cfg.BootID, write: replace}
 	return m, m.load()
 }
 

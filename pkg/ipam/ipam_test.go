@@ -249,6 +249,19 @@ func TestRestoreClaimsAddressesWithoutAFile(t *testing.T) {
 	require.Len(t, open(t, cfg).Leases(), 2)
 }
 
+func TestN25LeasesEndWithTheBoot(t *testing.T) {
+	dir := t.TempDir()
+	at := func(boot string) *IPAM {
+		m, err := New(Config{StateDir: dir, BootID: boot, Pools: pools()})
+		require.NoError(t, err)
+		return m
+	}
+	_, err := at("one").Allocate(bg, Request{Owner: "a"})
+	require.NoError(t, err)
+	require.Len(t, at("one").Leases(), 1)
+	require.Empty(t, at("two").Leases())
+}
+
 func TestDamagedFileIsMovedAside(t *testing.T) {
 	for _, text := range []string{`{"version":1,"next":{},"leases":[{"id"`, `{"version":2,"next":{},"leases":[]}`, `{"leases":[]}`, `{"version":1,"next":{},"leases":7}`, "null"} {
 		dir := t.TempDir()

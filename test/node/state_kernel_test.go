@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/pkg/datapath/link"
+	"github.com/weirnet/weir/pkg/lab"
 	"github.com/weirnet/weir/pkg/testutils"
 )
 
@@ -183,7 +185,7 @@ func TestN10ASecondAgentOnTheSamePinsIsRefused(t *testing.T) {
 		if verb != "" {
 			args = append([]string{verb}, args...)
 		}
-		code, out := run(t, b, nodeCommand(t, append([]string{b.Record.Agent}, args...)...))
+		code, out := run(t, b, nodeCommand(t, append([]string{"timeout", "20", b.Record.Agent}, args...)...))
 		if code == 0 {
 			t.Errorf("weir-agent %s ran on the same bpffs root", verb)
 		}
@@ -220,7 +222,7 @@ func TestN11DirectoriesOfOthersAreTightenedOrRefused(t *testing.T) {
 		if err := os.Chown(dir, 12345, -1); err != nil {
 			t.Fatal(err)
 		}
-		code, out := run(t, b, nodeCommand(t, append([]string{b.Record.Agent}, b.Record.AgentArgs...)...))
+		code, out := run(t, b, nodeCommand(t, append([]string{"timeout", "20", b.Record.Agent}, b.Record.AgentArgs...)...))
 		if code == 0 {
 			t.Errorf("the agent ran in a directory of user 12345")
 		}
@@ -288,5 +290,66 @@ func TestN56CleanUpRemovesOnlyWhatIsOurs(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(b.Dir(), dir)); err == nil {
 			t.Errorf("%s is left", dir)
 		}
+	}
+}
+
+// After a reboot (no links, empty bpffs, another boot id; here the run directory was kept
+// on a disk) no record revives an endpoint and no lease an address; what was set of a
+// pod holds when it comes again.
+func TestN25ARebootRevivesNothingAndLosesNoSetting(t *testing.T) {
+	env := testutils.Kernel(t)
+	b, web, client, stranger := trio(t, env)
+	b.Remove("web.yaml") // so that only the enforcement closes the web pod
+	b.InForce(0)
+	enforce(t, b, web, "always")
+	if _, any := reaches(b, client, web, http80); any {
+		t.Error("enforcement always lets through")
+	}
+	if err := b.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	pods := []*lab.AttachedPod{web, client, stranger}
+	for _, p := range pods {
+		name := link.HostName(p.ContainerID, "eth0")
+		if code, out := run(t, b, nodeCommand(t, "ip", "link", "del", name)); code != 0 {
+			t.Fatal(out)
+		}
+	}
+	if err := os.RemoveAll(b.Record.BPFRoot); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(b.Dir(), "run", "state")
+	files, err := filepath.Glob(filepath.Join(state, "endpoints", "*", "endpoint.json"))
+	if err != nil || len(files) != 3 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range append(files, filepath.Join(state, "leases.json")) {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := bootWord.ReplaceAll(text, []byte(`"boot-id":"of-before"`))
+		if string(other) == string(text) {
+			t.Fatalf("%s names no boot: %s", f, text)
+		}
+		if err := os.WriteFile(f, other, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart(t, b)
+	if s, err := take(t, b); err != nil || s["endpoints"] != 0 || s["leases"] != 0 || s["state folders"] != 0 {
+		t.Errorf("after a reboot there are %v, %v", s, err)
+	}
+	for _, p := range pods {
+		if err := b.Attach(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, any := reaches(b, client, web, http80); any {
+		t.Error("enforcement always of the web pod is lost with the boot")
+	}
+	enforce(t, b, web, "node")
+	if all, _ := reaches(b, client, web, http80); !all {
+		t.Error("the client does not reach the web pod")
 	}
 }

@@ -192,6 +192,8 @@ func (w *town) stateFiles() []string {
 // damages are the ways in which a file is damaged, in this order.
 var damages = []string{"removed", "garbage", "empty", "cut", "zeroed", "null", "{}", "newer", "directory"}
 
+var bootWord = regexp.MustCompile(`"boot-id"\s*:\s*"[^"]+"`)
+
 var versionWord = regexp.MustCompile(`"version"\s*:\s*\d+`)
 
 func damage(t *testing.T, path, how string) {

@@ -21,7 +21,8 @@ type Config struct {
 	Logger   *slog.Logger
 	StateDir string // endpoints/ is below it
 	BootID   string // of this boot
-	Parallel int    // builds at the same time
+	Settings *endpoint.SettingsBook
+	Parallel int // builds at the same time
 	Metadata *metadata.Resolver
 	Keeper   *endpoint.IdentityKeeper
 	// Regenerator is complete but for Logger and Queue.
@@ -44,7 +45,7 @@ func newEndpoints(lc cell.Lifecycle, cfg Config) *Endpoints {
 	m := cfg.Manager
 	m.Logger, m.Remover, m.Metadata = cfg.Logger, builds, cfg.Metadata
 	m.Endpoint = endpoint.Config{
-		Logger: cfg.Logger, StateDir: filepath.Join(cfg.StateDir, "endpoints"), BootID: cfg.BootID, Queue: queue, Identities: cfg.Keeper,
+		Logger: cfg.Logger, StateDir: filepath.Join(cfg.StateDir, "endpoints"), BootID: cfg.BootID, Settings: cfg.Settings, Queue: queue, Identities: cfg.Keeper,
 	}
 	manager := endpointmanager.New(m)
 	lc.Append(cell.Hook{
