@@ -87,6 +87,9 @@ func (a *app) runMonitor(c *cobra.Command, p gen.GetMonitorParams) error {
 // eventLine prints an event for people.
 func eventLine(e gen.Event) string {
 	at := e.Time.Format("15:04:05.000000")
+	if e.Type == gen.EventLost && e.Endpoint != 0 {
+		return fmt.Sprintf("%s left out %d events of endpoint %d, which are more than its share", at, e.Lost, e.Endpoint)
+	}
 	if e.Type == gen.EventLost {
 		return fmt.Sprintf("%s lost %d events, this reader is too slow", at, e.Lost)
 	}
