@@ -186,7 +186,7 @@ func TestAFullRingIsCounted(t *testing.T) {
 func (n *node) newShares(e *endpoint) {
 	n.t.Helper()
 	for kind := range uint32(2) {
-		n.put("weir_event_share", e.id<<1|kind, make([][3]uint64, ebpf.MustPossibleCPU()))
+		n.put("weir_shares", e.id<<1|kind, make([][3]uint64, ebpf.MustPossibleCPU()))
 	}
 }
 
@@ -230,7 +230,7 @@ func TestN54AFloodLeavesTheRingToOthers(t *testing.T) {
 		t.Errorf("told of %d, left %d out, lost %d of %d denied packets", told, leftOut, lost, flood)
 	}
 	var perCPU [][3]uint64
-	if err := n.coll.Maps["weir_event_share"].Lookup(a.id<<1|1, &perCPU); err != nil {
+	if err := n.coll.Maps["weir_shares"].Lookup(a.id<<1|1, &perCPU); err != nil {
 		t.Fatal(err)
 	}
 	var drops uint64

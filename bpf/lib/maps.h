@@ -110,7 +110,7 @@ struct {
 	__uint(max_entries, 2 * MAX_ENDPOINTS);
 	__type(key, __u32);
 	__type(value, struct event_share);
-} weir_event_share SEC(".maps");
+} weir_shares SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

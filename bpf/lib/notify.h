@@ -66,7 +66,7 @@ static __always_inline bool has_share(__u32 owner, bool dropped, __u32 direction
 {
 	__u64 window = bpf_ktime_get_boot_ns() >> SHARE_WINDOW;
 	__u32 index = owner << 1 | dropped;
-	struct event_share *s = bpf_map_lookup_elem(&weir_event_share, &index);
+	struct event_share *s = bpf_map_lookup_elem(&weir_shares, &index);
 
 	if (!s)
 		return true;

@@ -138,7 +138,7 @@ struct metrics_entry {
 	__u64 bytes;
 };
 
-/* weir_event_share: PERCPU_ARRAY, index = endpoint << 1 | 1 for drops: what packets of
+/* weir_shares: PERCPU_ARRAY, index = endpoint << 1 | 1 for drops: what packets of
  * one endpoint's programs may tell of in a window of time. */
 struct event_share {
 	__u64 window;   /* number of the window */

@@ -99,7 +99,7 @@ func (m *Maps) Named() map[string]*ebpf.Map {
 		"weir_lxc": m.LXC.Map(), "weir_epconfig": m.Config.Map(), "weir_policy": m.Slots.Map(), "weir_ipcache": m.IPCache.Map(),
 		"weir_ct4": m.CT4.Map(), "weir_ct6": m.CT6.Map(), "weir_frag": m.Fragments.Map(),
 		ctmap.Former4: m.CT4.FormerMap(), ctmap.Former6: m.CT6.FormerMap(),
-		"weir_metrics": m.Metrics.Map(), "weir_events": m.Events.Map(), "weir_event_share": m.Shares.Map(),
+		"weir_metrics": m.Metrics.Map(), "weir_events": m.Events.Map(), "weir_shares": m.Shares.Map(),
 	}
 }
 

@@ -5,7 +5,7 @@
 //
 // Map is the ring buffer. Map.Run takes records out of it on a deadline of its
 // own, because the programs never wake a reader up. Shares are the counters of what
-// each endpoint told of (weir_event_share).
+// each endpoint told of (weir_shares).
 //
 // # Neighbours
 //

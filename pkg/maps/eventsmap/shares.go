@@ -11,7 +11,7 @@ import (
 
 const (
 	// SharesName is the name of the map of shares and the last part of its pin path.
-	SharesName = "weir_event_share"
+	SharesName = "weir_shares"
 
 	shareKinds = 2    // 0 verdicts and audits, 1 drops
 	endpoints  = 4096 // ids that an endpoint may have
@@ -22,7 +22,7 @@ type share struct {
 	Window, Told, LeftOut uint64
 }
 
-// Shares is weir_event_share: what each endpoint's programs told of, and what they
+// Shares is weir_shares: what each endpoint's programs told of, and what they
 // left out because it was more than the endpoint's share. Safe for concurrent use.
 type Shares struct {
 	m    *ebpf.Map

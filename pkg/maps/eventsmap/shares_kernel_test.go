@@ -18,6 +18,7 @@ func TestN54WhatIsLeftOutIsCountedByEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	defer s.m.Unpin()
 	if got, err := s.LeftOut(); err != nil || len(got) != 0 {
 		t.Errorf("at first %v, %v", got, err)
 	}
