@@ -260,9 +260,12 @@ int weir_from_body(struct __sk_buff *skb)
 }
 
 /* Neighbour discovery of the node reaches the pod without policy; everything
- * else of its kind does not. A router's packet has lost its 255 (RFC 4861). */
-static __always_inline int pass_nd(const struct packet *p)
+ * else of its kind does not. A router's packet has lost its 255 (RFC 4861). What the
+ * node says to routers on every link of its own is no fault, and ends here. */
+static __always_inline int pass_nd(struct __sk_buff *skb, const struct packet *p)
 {
+	if (!skb->ingress_ifindex && is_for_routers(p))
+		return TC_ACT_SHOT;
 	if (p->fragment || p->ttl != 255 ||
 	    (p->icmp_type != ICMP6_NEIGHBOUR_SOLICITATION && p->icmp_type != ICMP6_NEIGHBOUR_ADVERTISEMENT))
 		return -DROP_FORBIDDEN_ICMP6;
@@ -288,7 +291,7 @@ static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const 
 	if (unlikely(err))
 		return err;
 	if (family == FAMILY_V6 && unlikely(is_link_icmp6(p)))
-		return pass_nd(p);
+		return pass_nd(skb, p);
 	if (unlikely(is_multicast(p->daddr, family)))
 		return -DROP_MULTICAST;
 	if (unlikely(flags & HANDOVER_NOT_FOR_POD))

@@ -183,6 +183,18 @@ func TestN62OrdinaryNeighbourMessagesAreNoDrops(t *testing.T) {
 			t.Errorf("%s: verdict %d, told %+v", name, r.act, r.told())
 		}
 	}
+	// The node speaks to routers on the pod's link as on any other.
+	for name, frame := range map[string][]byte{
+		"router solicitation": nd(between(nil, linkLocal, routers), 133, 0, gateway6).frame(t),
+		"listener report":     nd(between(nil, none, reports), 143, 1, none).extended(t, 0, []byte{58, 0, 5, 2, 0, 0, 1, 0}).frame(t),
+	} {
+		if r := n.to(a, frame); r.act != actShot || len(r.events) != 0 {
+			t.Errorf("%s of the node: verdict %d, told %+v", name, r.act, r.told())
+		}
+		if r := n.via(a, uplink, frame); r.act != actShot || r.dropped() != drop.ForbiddenICMP6 {
+			t.Errorf("%s from outside: verdict %d, told %+v", name, r.act, r.told())
+		}
+	}
 	for reason := range 255 {
 		if c := n.counted(drop.Reason(reason), egress); reason != 0 && c != 0 {
 			t.Errorf("%d drops for %s", c, drop.Reason(reason))

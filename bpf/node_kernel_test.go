@@ -157,7 +157,7 @@ func (n *node) entries(e *endpoint) {
 	for name := range spec.Maps {
 		switch name {
 		case ".rodata.config":
-		case "weir_calls", "weir_metrics", "weir_events":
+		case "weir_calls", "weir_metrics", "weir_events", "weir_shares":
 			shared[name] = n.coll.Maps[name]
 		default:
 			delete(spec.Maps, name)

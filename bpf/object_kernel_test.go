@@ -167,6 +167,9 @@ func TestAFullRingIsCounted(t *testing.T) {
 	const record = 8 + 88
 	const rounds = 2000 // two events each, more than the ring holds
 	for i := range rounds {
+		if i%500 == 0 {
+			n.newShares(a)
+		}
 		opts := ebpf.RunOptions{Data: between(a, a.v4, b.v4).udp(uint16(i), 53, "q").frame(t)}
 		if act, err := a.from.Run(&opts); err != nil || act != actRedirect {
 			t.Fatalf("a full ring changes the verdict: %d, %v", act, err)
@@ -176,6 +179,66 @@ func TestAFullRingIsCounted(t *testing.T) {
 	lost := n.counted(drop.EventLost, egress) + n.counted(drop.EventLost, ingress)
 	if kept+lost != 2*rounds || lost == 0 || kept > ringSize/record {
 		t.Errorf("kept %d events, lost %d, want %d together", kept, lost, 2*rounds)
+	}
+}
+
+// newShares begins a new window for what an endpoint may tell.
+func (n *node) newShares(e *endpoint) {
+	n.t.Helper()
+	for kind := range uint32(2) {
+		n.put("weir_shares", e.id<<1|kind, make([][3]uint64, ebpf.MustPossibleCPU()))
+	}
+}
+
+// A pod that floods tells of its share alone, whatever it varies; the others are
+// seen, and what is left out is counted.
+func TestN54AFloodLeavesTheRingToOthers(t *testing.T) {
+	testutils.Kernel(t, testutils.Tool("clang-19"))
+	n, a, b := openPair(t)
+	c := n.add(30, 3003, 0, "10.0.0.3", "fd00::3")
+	n.apply(b, slotAllow, 1)
+	n.apply(c, slotAllow, 1)
+	n.apply(a, slotDeny, 2)
+	const flood = 20000 // twenty times what the ring holds
+	told := 0
+	for i := range flood {
+		opts := ebpf.RunOptions{Data: between(a, a.v4, b.v4).udp(uint16(i), uint16(1+i/60000), "q").frame(t)}
+		if act, err := a.from.Run(&opts); err != nil || act != actShot {
+			t.Fatalf("verdict %d, %v", act, err)
+		}
+		if i%200 != 0 {
+			continue
+		}
+		// b and c are told of, in the midst of it.
+		r := n.from(c, between(c, c.v4, b.v4).tcp(uint16(i+1), 80, "S").frame(t))
+		mine := 0
+		for _, e := range r.events {
+			if e.SrcIdentity == c.identity {
+				mine++
+			} else {
+				told++
+			}
+		}
+		if mine != 2 {
+			t.Fatalf("%d events of another pod's connection after %d denied packets, want 2", mine, i+1)
+		}
+	}
+	told += len(n.drain())
+	leftOut := n.counted(drop.EventLeftOut, egress) + n.counted(drop.EventLeftOut, ingress)
+	lost := n.counted(drop.EventLost, egress) + n.counted(drop.EventLost, ingress)
+	if lost != 0 || told == 0 || leftOut == 0 || uint64(told)+leftOut < flood {
+		t.Errorf("told of %d, left %d out, lost %d of %d denied packets", told, leftOut, lost, flood)
+	}
+	var perCPU [][3]uint64
+	if err := n.coll.Maps["weir_shares"].Lookup(a.id<<1|1, &perCPU); err != nil {
+		t.Fatal(err)
+	}
+	var drops uint64
+	for _, v := range perCPU {
+		drops += v[2]
+	}
+	if drops == 0 || drops > leftOut {
+		t.Errorf("%d drops are counted as left out of the endpoint, %d events of all", drops, leftOut)
 	}
 }
 

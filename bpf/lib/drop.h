@@ -13,12 +13,12 @@ static __always_inline int drop(struct __sk_buff *skb, struct packet *p, __u8 re
 	if (!p->length && skb->len >= ETH_HLEN)
 		p->length = skb->len - ETH_HLEN;
 	count(reason, p->direction & 1, p->length);
-	if (entry) {
+	if (entry && has_share(p->endpoint, true, p->direction)) {
 		struct event e = {};
 
 		fill_event(&e, skb, p, EVENT_DROP, reason, false);
 		send_event(&e);
-	} else {
+	} else if (!entry) {
 		if (p->family && !p->identified)
 			identify(p);
 		notify(skb, p, EVENT_DROP, reason);

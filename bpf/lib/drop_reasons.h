@@ -36,5 +36,6 @@ enum drop_reason {
 #define X(name, number, ...) DROP_##name = number,
 	DROP_REASONS(X)
 #undef X
+	DROP_EVENT_LEFT_OUT = 254, /* not a drop: an event beyond its endpoint's share; index into weir_metrics */
 	DROP_EVENT_LOST = 255, /* not a drop: an event found no room in the ring; index into weir_metrics */
 };

@@ -106,6 +106,13 @@ struct {
 } weir_metrics SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct event_share);
+} weir_shares SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 << 20); /* bytes */
 } weir_events SEC(".maps");

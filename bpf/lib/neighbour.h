@@ -137,6 +137,13 @@ static __always_inline __u16 fold(__u64 sum)
 	return ~sum;
 }
 
+/* Searches for routers and membership reports, which wait for no answer. */
+static __always_inline bool is_for_routers(const struct packet *p)
+{
+	return p->icmp_type == ICMP6_MLD_REPORT || p->icmp_type == ICMP6_MLD_DONE ||
+	       p->icmp_type == ICMP6_MLD2_REPORT || p->icmp_type == ICMP6_ROUTER_SOLICITATION;
+}
+
 /* Whether a healthy pod sends the message without waiting for an answer: its search
  * for routers, its membership reports, the question whether an address of its own is
  * free, and the announcement of one. */
@@ -145,12 +152,9 @@ static __always_inline bool is_idle_nd(struct __sk_buff *skb, const struct packe
 	bool unspecified = !(p->saddr[0] | p->saddr[1] | p->saddr[2] | p->saddr[3]);
 	__be32 target[4];
 
-	switch (p->icmp_type) {
-	case ICMP6_MLD_REPORT:
-	case ICMP6_MLD_DONE:
-	case ICMP6_MLD2_REPORT:
-	case ICMP6_ROUTER_SOLICITATION:
+	if (is_for_routers(p))
 		return true;
+	switch (p->icmp_type) {
 	case ICMP6_NEIGHBOUR_SOLICITATION:
 		return unspecified;
 	case ICMP6_NEIGHBOUR_ADVERTISEMENT:

@@ -54,14 +54,47 @@ static __always_inline void fill_event(struct event *e, struct __sk_buff *skb, c
 	}
 }
 
+/* What one endpoint may have told of in a window (a second and a bit) by each CPU:
+ * a pod that floods must not fill the ring, or a reader, for all others. What is
+ * beyond it is counted. Drops have a share of their own, as anybody outside can cause
+ * them. */
+#define SHARE_WINDOW 30 /* 2^n ns */
+#define SHARE_DROPS 500
+#define SHARE_VERDICTS 4000
+
+static __always_inline bool has_share(__u32 owner, bool dropped, __u32 direction)
+{
+	__u64 window = bpf_ktime_get_boot_ns() >> SHARE_WINDOW;
+	__u32 index = owner << 1 | dropped;
+	struct event_share *s = bpf_map_lookup_elem(&weir_shares, &index);
+
+	if (!s)
+		return true;
+	if (s->window != window) {
+		s->window = window;
+		s->told = 0;
+	}
+	if (s->told < (dropped ? SHARE_DROPS : SHARE_VERDICTS)) {
+		s->told++;
+		return true;
+	}
+	s->left_out++;
+	count(DROP_EVENT_LEFT_OUT, direction & 1, 0);
+	return false;
+}
+
 static __always_inline void send_event(struct event *e)
 {
 	if (bpf_ringbuf_output(&weir_events, e, sizeof(*e), BPF_RB_NO_WAKEUP))
 		count(DROP_EVENT_LOST, e->direction & 1, 0);
 }
 
-/* Tells of the decision that stands in p. */
-OUT_OF_LINE int notify(struct __sk_buff *skb, const struct packet *p, __u32 type, __u32 reason)
+OUT_OF_LINE int may_tell(const struct packet *p, __u32 type)
+{
+	return p && has_share(p->owner, type == EVENT_DROP, p->direction);
+}
+
+OUT_OF_LINE int tell(struct __sk_buff *skb, const struct packet *p, __u32 type, __u32 reason)
 {
 	struct event e = {};
 
@@ -73,4 +106,11 @@ OUT_OF_LINE int notify(struct __sk_buff *skb, const struct packet *p, __u32 type
 		fill_event(&e, skb, p, type, reason, false);
 	send_event(&e);
 	return 0;
+}
+
+/* Tells of the decision that stands in p, if its endpoint has not told of too many. */
+static __always_inline void notify(struct __sk_buff *skb, const struct packet *p, __u32 type, __u32 reason)
+{
+	if (may_tell(p, type))
+		tell(skb, p, type, reason);
 }

@@ -138,6 +138,14 @@ struct metrics_entry {
 	__u64 bytes;
 };
 
+/* weir_shares: PERCPU_ARRAY, index = endpoint << 1 | 1 for drops: what packets of
+ * one endpoint's programs may tell of in a window of time. */
+struct event_share {
+	__u64 window;   /* number of the window */
+	__u64 told;     /* in this window */
+	__u64 left_out; /* in all windows */
+};
+
 /* weir_events: RINGBUF. One fixed record. */
 enum event_type { EVENT_DROP = 1, EVENT_VERDICT = 2, EVENT_AUDIT = 3 };
 

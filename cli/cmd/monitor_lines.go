@@ -141,6 +141,9 @@ func packetLine(a, b gen.Event) string {
 // eventLine prints an event for people.
 func eventLine(e gen.Event) string {
 	at := e.Time.Local().Format("15:04:05.000000")
+	if e.Type == gen.EventLost && e.Endpoint != 0 {
+		return fmt.Sprintf("%s left out %d events of endpoint %d, which are more than its share", at, e.Lost, e.Endpoint)
+	}
 	if e.Type == gen.EventLost {
 		return fmt.Sprintf("%s lost %d events, which came faster than they were read; ask for fewer, with --endpoint, --type or --verdict", at, e.Lost)
 	}

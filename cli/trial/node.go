@@ -49,6 +49,8 @@ type Node struct {
 	events  *ringbuf.Reader
 	closers []io.Closer
 
+	runs     int                               // since the last reset of shares
+	ids      []uint16                          // of loaded endpoints
 	version  uint64                            // of policy results, for the slots
 	addrs    map[netip.Addr]lxcmap.Info        // in weir_lxc
 	prefixes map[netip.Prefix]ipcachemap.Entry // in weir_ipcache
@@ -111,6 +113,7 @@ type Endpoint struct {
 // Load loads the programs of an endpoint.
 func (n *Node) Load(ctx context.Context, layout plan.Layout) (*Endpoint, error) {
 	e := &Endpoint{Layout: layout}
+	n.ids = append(n.ids, layout.ID)
 	programs, err := n.loader.Load(ctx, loader.Shape{IPv4: true, IPv6: true}, loader.Endpoint{
 		ID: layout.ID, Identity: uint32(layout.Identity), MAC: layout.MAC, NodeMAC: layout.NodeMAC,
 		IPv4: layout.IPv4, IPv6: layout.IPv6, IfIndex: uint32(layout.IfIndex),
@@ -207,6 +210,9 @@ func (n *Node) Places(addrs map[netip.Addr]lxcmap.Info, prefixes map[netip.Prefi
 	return nil
 }
 
+// sharedRuns is for how many frames an endpoint's share of the events is enough.
+const sharedRuns = 200
+
 // uplink is the index of the device by which the outside's packets come.
 const uplink = 1 << 20
 
@@ -224,6 +230,13 @@ func (n *Node) device(src netip.Addr) uint32 {
 
 // Run gives a frame with a source address to a program once and returns its verdict.
 func (n *Node) Run(p *ebpf.Program, frame []byte, src netip.Addr) (act uint32, err error) {
+	if n.runs++; n.runs%sharedRuns == 0 {
+		for _, id := range n.ids {
+			if err := n.maps.Shares.Reset(id); err != nil {
+				return 0, err
+			}
+		}
+	}
 	// The head of struct __sk_buff, up to ingress_ifindex.
 	context := [10]uint32{9: n.device(src)}
 	if act, err = p.Run(&ebpf.RunOptions{Data: frame, Context: context}); err != nil {

@@ -30,7 +30,7 @@ type events struct {
 
 func newEvents(m *kernelMaps, logger *slog.Logger) *events {
 	e := &events{}
-	e.source = monitor.NewSource(m.Events, m.Metrics, e.broker.Publish, logger)
+	e.source = monitor.NewSource(m.Events, m.Metrics, m.Shares, e.broker.Publish, logger)
 	return e
 }
 
@@ -62,7 +62,7 @@ func (e *events) HasEndpoint(ref id.Ref) bool {
 // model adds the names that the data plane does not know.
 func (e *events) model(ev monitor.Event) gen.Event {
 	if ev.Type == monitor.Lost {
-		return gen.Event{Time: ev.Time, Type: gen.EventLost, Lost: ev.Lost}
+		return gen.Event{Time: ev.Time, Type: gen.EventLost, Lost: ev.Lost, Endpoint: ev.Endpoint}
 	}
 	out := gen.Event{
 		Time: ev.Time, Type: gen.EventType(ev.Type.String()), Verdict: gen.Verdict(ev.Verdict.String()), Direction: gen.Direction(ev.Direction.String()),

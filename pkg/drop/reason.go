@@ -13,6 +13,8 @@ const (
 	Forwarded Reason = 0
 	// EventLost is no drop: it counts events that found no room in the ring.
 	EventLost Reason = 255
+	// EventLeftOut is no drop: it counts events beyond an endpoint's share of the ring.
+	EventLeftOut Reason = 254
 )
 
 // text is what people read of a reason.
@@ -25,6 +27,8 @@ func (r Reason) String() string {
 		return "forwarded"
 	case EventLost:
 		return "event-lost"
+	case EventLeftOut:
+		return "event-left-out"
 	}
 	if t, ok := texts[r]; ok {
 		return t.name
@@ -39,6 +43,8 @@ func (r Reason) Explain() string {
 		return "The packet passed."
 	case EventLost:
 		return "The event ring was full, so a verdict or drop was counted but not told. Raise the ring's size or lower the number of new connections."
+	case EventLeftOut:
+		return "An endpoint told of more drops or new connections than its share of the event ring, so this one was counted but not told. `weir monitor` names the endpoint."
 	}
 	if t, ok := texts[r]; ok {
 		return t.explain

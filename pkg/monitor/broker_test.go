@@ -176,7 +176,7 @@ func (l *fakeLosses) LostEvents() (uint64, error) { return l.n, l.err }
 func TestTheSourceDecodesAndPassesOverRubbish(t *testing.T) {
 	good := encodeRecord(t, sample())
 	got := make(chan Event, 8)
-	s := NewSource(fakeRing{records: [][]byte{good, {1, 2}, good}}, &fakeLosses{}, func(e Event) { got <- e }, slog.New(slog.DiscardHandler))
+	s := NewSource(fakeRing{records: [][]byte{good, {1, 2}, good}}, &fakeLosses{}, &fakeShares{}, func(e Event) { got <- e }, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()
@@ -194,11 +194,39 @@ func TestTheSourceDecodesAndPassesOverRubbish(t *testing.T) {
 	}
 }
 
+type fakeShares struct {
+	leftOut map[uint16]uint64
+	err     error
+}
+
+func (s *fakeShares) LeftOut() (map[uint16]uint64, error) { return s.leftOut, s.err }
+
+func TestN54TheSourceTellsWhatAnEndpointLeftOut(t *testing.T) {
+	var got []Event
+	shares := &fakeShares{leftOut: map[uint16]uint64{7: 100}}
+	s := NewSource(fakeRing{}, &fakeLosses{}, shares, func(e Event) { got = append(got, e) }, slog.New(slog.DiscardHandler))
+	last := s.tellLeftOut(map[uint16]uint64{7: 100}) // of a former life
+	shares.leftOut = map[uint16]uint64{7: 150, 9: 3}
+	last = s.tellLeftOut(last)
+	shares.err = errors.New("gone")
+	if last = s.tellLeftOut(last); last[7] != 150 || len(got) != 2 {
+		t.Fatalf("told %+v, the counters are at %v", got, last)
+	}
+	for _, e := range got {
+		if e.Type != Lost || e.Lost != map[uint16]uint64{7: 50, 9: 3}[e.Endpoint] {
+			t.Errorf("told %+v", e)
+		}
+	}
+	if err := s.Run(t.Context()); err == nil {
+		t.Error("counters that cannot be read at the start are a failure")
+	}
+}
+
 func TestTheSourceTellsOfLossesAndFailures(t *testing.T) {
 	var got []Event
 	l := &fakeLosses{n: 10}
 	broken := errors.New("ring is broken")
-	s := NewSource(fakeRing{err: broken}, l, func(e Event) { got = append(got, e) }, slog.New(slog.DiscardHandler))
+	s := NewSource(fakeRing{err: broken}, l, &fakeShares{}, func(e Event) { got = append(got, e) }, slog.New(slog.DiscardHandler))
 	if err := s.Run(t.Context()); !errors.Is(err, broken) {
 		t.Errorf("the ring failed, but %v", err)
 	}

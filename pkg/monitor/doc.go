@@ -4,8 +4,8 @@
 // # What
 //
 // Decode reads one record of the event ring into an Event: host byte order,
-// addresses, wall-clock time. Source reads the ring and the counter of lost
-// records; Broker gives every event to all subscribers.
+// addresses, wall-clock time. Source reads the ring and the counters of lost
+// records and of those left out; Broker gives every event to all subscribers.
 //
 // # Neighbours
 //
@@ -17,7 +17,9 @@
 //
 // Decode takes any bytes and never panics. Publish never waits: what a
 // subscriber cannot take is counted, and told to it in the stream as an event
-// of type Lost at the place where events are missing.
+// of type Lost at the place where events are missing. What an endpoint tells beyond its
+// share never reaches the ring; it is counted in the kernel and told once a second, as
+// type Lost with the endpoint.
 //
 // # After a restart
 //

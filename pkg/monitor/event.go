@@ -20,7 +20,7 @@ const (
 	Drop    Type = 1   // a packet was dropped
 	Verdict Type = 2   // a connection was judged in one direction
 	Audit   Type = 3   // a connection was denied in one direction and let through all the same
-	Lost    Type = 255 // events are missing here; only Time and Lost are set
+	Lost    Type = 255 // events are missing here; only Time, Lost and maybe Endpoint are set
 )
 
 // String prints "drop", "verdict", "audit" or "lost".
@@ -54,7 +54,7 @@ type Event struct {
 	Verdict     ptypes.Verdict
 	Reason      drop.Reason // drop.Forwarded for an allow
 	Direction   ptypes.Direction
-	Endpoint    uint16 // id of the endpoint whose policy or program decided
+	Endpoint    uint16 // id of the endpoint whose policy or program decided; of type Lost: that told of more than its share
 	Source      Peer
 	Destination Peer
 	Protocol    types.Proto // ProtoAny if the packet was not IP

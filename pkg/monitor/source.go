@@ -24,10 +24,17 @@ type losses interface {
 	LostEvents() (uint64, error)
 }
 
+// shares counts the events that an endpoint's programs left out, because it told of
+// more than its share; maps/eventsmap is one.
+type shares interface {
+	LeftOut() (map[uint16]uint64, error)
+}
+
 // Source reads the ring for as long as the agent runs.
 type Source struct {
 	ring      ring
 	losses    losses
+	shares    shares
 	publish   func(Event)
 	logger    *slog.Logger
 	malformed atomic.Uint64
@@ -35,8 +42,8 @@ type Source struct {
 }
 
 // NewSource makes a source that gives every event to publish, which must not wait.
-func NewSource(r ring, l losses, publish func(Event), logger *slog.Logger) *Source {
-	return &Source{ring: r, losses: l, publish: publish, logger: logger}
+func NewSource(r ring, l losses, s shares, publish func(Event), logger *slog.Logger) *Source {
+	return &Source{ring: r, losses: l, shares: s, publish: publish, logger: logger}
 }
 
 // Malformed is the number of records that could not be decoded.
@@ -53,7 +60,11 @@ func (s *Source) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wg.Go(func() { s.watch(ctx, last) })
+	leftOut, err := s.shares.LeftOut()
+	if err != nil {
+		return err
+	}
+	wg.Go(func() { s.watch(ctx, last, leftOut) })
 	return s.ring.Run(ctx, s.take)
 }
 
@@ -69,7 +80,7 @@ func (s *Source) take(record []byte) {
 }
 
 // watch tells of losses, and follows steps of the wall clock.
-func (s *Source) watch(ctx context.Context, last uint64) {
+func (s *Source) watch(ctx context.Context, last uint64, leftOut map[uint16]uint64) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
@@ -80,7 +91,24 @@ func (s *Source) watch(ctx context.Context, last uint64) {
 		}
 		s.setClock()
 		last = s.tellLosses(last)
+		leftOut = s.tellLeftOut(leftOut)
 	}
+}
+
+// tellLeftOut publishes what each endpoint left out since the counters stood at
+// last, and returns where they stand.
+func (s *Source) tellLeftOut(last map[uint16]uint64) map[uint16]uint64 {
+	now, err := s.shares.LeftOut()
+	if err != nil {
+		s.logger.Warn("the counters of events that endpoints left out cannot be read", "error", err)
+		return last
+	}
+	for id, n := range now {
+		if n > last[id] {
+			s.publish(Event{Type: Lost, Endpoint: id, Lost: n - last[id], Time: time.Now()})
+		}
+	}
+	return now
 }
 
 // tellLosses publishes what was lost since the counter stood at last, and

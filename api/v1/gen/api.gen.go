@@ -610,7 +610,7 @@ type Event struct {
 	// Length Bytes of the packet.
 	Length uint32 `json:"length,omitempty,omitzero"`
 
-	// Lost Of type lost: events that this reader missed.
+	// Lost Of type lost: events that this reader missed, or that the endpoint left out because they were more than its share.
 	Lost  uint64 `json:"lost,omitempty,omitzero"`
 	Proto string `json:"proto,omitempty,omitzero"`
 

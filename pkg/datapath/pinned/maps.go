@@ -34,6 +34,7 @@ type Maps struct {
 	Fragments *ctmap.Fragments
 	Metrics   *metricsmap.Map
 	Events    *eventsmap.Map
+	Shares    *eventsmap.Shares
 
 	closers []io.Closer
 }
@@ -85,6 +86,10 @@ func (m *Maps) open(root bpf.Root, s Sizes) (err error) {
 		return err
 	}
 	m.closers = append(m.closers, m.Events)
+	if m.Shares, err = eventsmap.OpenOrCreateShares(root); err != nil {
+		return err
+	}
+	m.closers = append(m.closers, m.Shares)
 	return nil
 }
 
@@ -94,7 +99,7 @@ func (m *Maps) Named() map[string]*ebpf.Map {
 		"weir_lxc": m.LXC.Map(), "weir_epconfig": m.Config.Map(), "weir_policy": m.Slots.Map(), "weir_ipcache": m.IPCache.Map(),
 		"weir_ct4": m.CT4.Map(), "weir_ct6": m.CT6.Map(), "weir_frag": m.Fragments.Map(),
 		ctmap.Former4: m.CT4.FormerMap(), ctmap.Former6: m.CT6.FormerMap(),
-		"weir_metrics": m.Metrics.Map(), "weir_events": m.Events.Map(),
+		"weir_metrics": m.Metrics.Map(), "weir_events": m.Events.Map(), "weir_shares": m.Shares.Map(),
 	}
 }
 

@@ -39,7 +39,7 @@ func TestEveryMapIsPinnedUnderItsNameAndFoundAgain(t *testing.T) {
 		}
 	}
 	pins, err := os.ReadDir(root.Map(""))
-	if err != nil || len(pins) < len(ids) || len(ids) != 11 {
+	if err != nil || len(pins) < len(ids) || len(ids) != 12 {
 		t.Errorf("%d maps, %d pins, %v", len(ids), len(pins), err)
 	}
 }
