@@ -26,6 +26,7 @@ import (
 	"github.com/weirnet/weir/pkg/ipcache"
 	"github.com/weirnet/weir/pkg/node"
 	"github.com/weirnet/weir/pkg/policy/repository"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/upkeep"
 	"github.com/weirnet/weir/pkg/version"
 	"github.com/weirnet/weir/pkg/workload"
@@ -100,7 +101,11 @@ func newAgent(m modules) error {
 	}
 	manager := m.Endpoints.Manager
 	m.Late.manager = manager
-	a.status = &agentStatus{agent: a, started: time.Now()}
+	mode, err := policytypes.ParseMode(cfg.Enforcement)
+	if err != nil {
+		return err
+	}
+	a.status = &agentStatus{agent: a, started: time.Now(), conditions: newConditions(a, mode)}
 	m.Leases.user = func(addr netip.Addr) uint16 {
 		if e := manager.ByAddr(addr); e != nil {
 			return e.ID
@@ -117,7 +122,6 @@ func newAgent(m modules) error {
 		}}}
 	a.events = newEvents(a.maps, m.Log)
 	a.events.manager, a.events.labels, a.events.rule = manager, identities{m.Identities}.labelsOf, m.Repository.Rule
-	var err error
 	a.node, err = node.New(node.Config{Logger: m.Log, Name: cfg.NodeName, Cluster: cfg.ClusterName, Filter: cfg.identity, Tables: m.Tables, Book: m.IPCache})
 	if err != nil {
 		return err
@@ -146,7 +150,7 @@ func (a *agent) handlers() struct {
 		*endpointHandlers
 	}{
 		api.NewHandlers(api.Sources{
-			Status: a.status, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, IPs: addresses{a.ipcache, ids},
+			Status: a.status, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, Keeper: sources{a.source}, IPs: addresses{a.ipcache, ids},
 			IPAM: a.leases, Explainer: explainer{a.repo, manager, a.ipcache}, Events: a.events,
 		}, version.String()),
 		endpointapi.NewHandlers(a.api, a.api, a.api),
@@ -213,6 +217,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendMaps))
 	a.loop(run, "node", func(ctx context.Context) error { return a.keeper.Run(ctx, a.cfg.NodeCheck) })
 	a.loop(run, "readiness", a.becomeReady)
+	a.loop(run, "conditions", a.status.conditions.run)
 	return nil
 }
 
@@ -239,7 +244,9 @@ func (a *agent) restore(ctx context.Context) error {
 // replay carries out a deletion that came while no agent ran.
 func (a *agent) replay(ctx context.Context, d v1.QueuedDelete) error {
 	_, problems := a.api.DeleteContainer(ctx, d.ContainerID, d.Interface)
-	return errors.Join(problems...)
+	err := errors.Join(problems...)
+	api.NewTrail(a.log).Tell(api.Change{Who: api.ByDeleteQueue, Action: "endpoint delete", What: "container " + d.ContainerID + " " + d.Interface, Err: err})
+	return err
 }
 
 // becomeReady waits for the restored endpoints, lets go what only they kept,

@@ -108,17 +108,6 @@ func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger)
 	return l, nil
 }
 
-func newSource(cfg *Config, tables *workload.Tables, repo *repository.Repository, log *slog.Logger) *filesource.Source {
-	c := filesource.Config{
-		Options: filesource.Options{ClusterName: cfg.ClusterName, Labels: cfg.identity, NodeName: cfg.NodeName},
-		OwnDir:  cfg.StateDir + "/policies", Tables: tables, Policies: repo, Logger: log,
-	}
-	if cfg.SourceDir != "" {
-		c.Dirs = []string{cfg.SourceDir}
-	}
-	return filesource.New(c)
-}
-
 // late reaches the endpoint manager from what it is made of.
 type late struct{ manager *endpointmanager.Manager }
 
@@ -151,14 +140,14 @@ func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, keeper *upkeep.Ke
 }
 
 // newEndpointConfig gives the endpoint machinery its surroundings.
-func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, ips *ipcache.IPCache, o *orchestrator.Orchestrator, log *slog.Logger) endpointcell.Config {
+func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, source *filesource.Source, ips *ipcache.IPCache, o *orchestrator.Orchestrator, log *slog.Logger) endpointcell.Config {
 	links := regenerator.Links{Routes: route.Table(cfg.RouteTable), IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}
 	return endpointcell.Config{
 		Logger: log, StateDir: cfg.StateDir, Parallel: cfg.Parallel,
-		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName),
+		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName).Admit(admission(source)),
 		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
 		Regenerator: regenerator.Config{
-			Policy: resolver{repo}, Slots: s.maps.Slots, Words: s.maps.Config, Endpoints: s.maps.LXC,
+			Policy: resolver{repo, source}, Slots: s.maps.Slots, Words: s.maps.Config, Endpoints: s.maps.LXC,
 			Datapath: regenerator.Datapath{Orchestrator: o}, Addresses: ips, Connector: links,
 			Conntrack: regenerator.Conntrack{IPv4: s.maps.CT4, IPv6: s.maps.CT6},
 		},

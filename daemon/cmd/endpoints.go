@@ -80,11 +80,14 @@ func endpointModel(e *endpoint.Endpoint) gen.Endpoint {
 	return out
 }
 
-// enforcement says whether the default entry of a direction denies; without a
-// policy in force everything is denied.
+// enforcement says whether the default entry of a direction denies, and whether
+// audit mode lets that through; without a policy in force everything is denied.
 func enforcement(r *endpoint.Row, dir policytypes.Direction) gen.Enforcement {
 	if e, ok := r.RealizedPolicy[policytypes.Key{Direction: dir}]; ok && e.Precedence == policytypes.DefaultPrecedence && e.Verdict == policytypes.Allow {
 		return gen.Open
+	}
+	if r.Audits() {
+		return gen.Audited
 	}
 	return gen.Enforced
 }
@@ -219,7 +222,7 @@ func createError(err error) error {
 	case errors.Is(err, endpoint.ErrNotAlive):
 		return v1.NewError(v1.CodeConflict, err, "send the request again")
 	case errors.Is(err, context.DeadlineExceeded):
-		return v1.NewError(v1.CodeTimeout, err, "weir status")
+		return v1.NewError(v1.CodeTimeout, err, "weir status tells what the agent waits for")
 	}
 	return err
 }

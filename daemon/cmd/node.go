@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/pkg/datapath/attach"
 	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/datapath/route"
+	"github.com/weirnet/weir/pkg/filesource/lastgood"
 	"github.com/weirnet/weir/pkg/health"
 	"github.com/weirnet/weir/pkg/upkeep"
 )
@@ -72,7 +73,7 @@ func cleanUp(c *Config) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
-	return errors.Join(os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir))
+	return errors.Join(lastgood.Remove(c.DataDir), os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir))
 }
 
 // removeLinks deletes the links of pods that are still there.

@@ -7,10 +7,9 @@
 //
 // # Neighbours
 //
-// Whoever keeps state in a file uses it, from floor 2 up. Three do it otherwise:
-// the queue of deletions in pkg/client and weir policy fmt, because several
-// processes may write at once, and pkg/filesource, which renames the files of a
-// request when all of them are written.
+// Whoever keeps state in a file uses it, from floor 2 up. Two do it otherwise: the
+// queue of deletions in pkg/client and weir policy fmt, because several processes
+// may write at once.
 //
 // # After a restart
 //

@@ -97,6 +97,7 @@ type owned struct {
 	resolving bool               // a goroutine is allocating the identity
 	building  bool
 	buildID   identity.NumericIdentity // that the running build puts into the kernel
+	buildFor  uint64                   // LabelRevision of its labels
 	held      map[identity.NumericIdentity]labels.LabelArray
 	extra     recordExtra // unknown fields of the record
 	gone      bool        // the record was removed and must not come back
@@ -180,10 +181,14 @@ func (e *Endpoint) Wait(ctx context.Context, cond func(*Row) bool) (*Row, error)
 	}
 }
 
-// WaitReady blocks until the endpoint is ready. The error is a NotReadyError.
+// WaitReady blocks until the endpoint has been ready once, with the labels and
+// the policy that it had when it was asked or newer ones: where they change all
+// the time, there may be no moment at which it is up to date. The error is a
+// NotReadyError.
 func (e *Endpoint) WaitReady(ctx context.Context) error {
-	row, err := e.Wait(ctx, func(r *Row) bool { return r.State == regeneration.StateReady || !r.State.Alive() })
-	if err == nil && row.State == regeneration.StateReady {
+	asked := e.Row()
+	row, err := e.Wait(ctx, func(r *Row) bool { return r.readyFor(asked) || !r.State.Alive() })
+	if err == nil && row.readyFor(asked) {
 		return nil
 	}
 	if err == nil {

@@ -40,6 +40,7 @@ type Record struct {
 	Deleting           bool              `json:"deleting,omitempty"`
 	ContainerID        string            `json:"container-id,omitempty"`
 	ContainerInterface string            `json:"container-interface,omitempty"`
+	Network            string            `json:"network,omitempty"`
 	NetNS              string            `json:"netns,omitempty"`
 	HostInterface      string            `json:"host-interface,omitempty"`
 	IfIndex            int               `json:"host-ifindex,omitempty"`
@@ -84,7 +85,7 @@ type BadRecord struct {
 func recordOf(r *Row, extra recordExtra) Record {
 	rec := Record{
 		Version: RecordVersion, ID: r.ID, Deleting: !r.State.Alive(),
-		ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, NetNS: r.NetNS,
+		ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, Network: r.Network, NetNS: r.NetNS,
 		HostInterface: r.HostInterface, IfIndex: r.IfIndex, MAC: r.MAC, NodeMAC: r.NodeMAC,
 		IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
 		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID, RequestLabels: r.RequestLabels,
@@ -103,7 +104,7 @@ func recordOf(r *Row, extra recordExtra) Record {
 // Link is what the CNI plugin made for the recorded endpoint.
 func (rec *Record) Link() Link {
 	return Link{
-		ContainerID: rec.ContainerID, ContainerInterface: rec.ContainerInterface, NetNS: rec.NetNS,
+		ContainerID: rec.ContainerID, ContainerInterface: rec.ContainerInterface, Network: rec.Network, NetNS: rec.NetNS,
 		HostInterface: rec.HostInterface, IfIndex: rec.IfIndex, MAC: rec.MAC, NodeMAC: rec.NodeMAC,
 		IPv4: rec.IPv4, IPv6: rec.IPv6, Pool: rec.Pool,
 	}
@@ -177,7 +178,7 @@ func marshalRecord(rec Record) ([]byte, error) {
 var recordFields = func() map[string]bool {
 	known := map[string]bool{}
 	for _, f := range []string{
-		"version", "id", "deleting", "container-id", "container-interface", "netns", "host-interface",
+		"version", "id", "deleting", "container-id", "container-interface", "network", "netns", "host-interface",
 		"host-ifindex", "mac", "node-mac", "ipv4", "ipv6", "pool", "pod-namespace", "pod-name", "pod-uid",
 		"request-labels", "labels", "information-labels", "identity", "named-ports", "created", "audit", "enforcement",
 	} {

@@ -56,7 +56,7 @@ func (h *hands) Adopt(e *endpoint.Endpoint) error {
 	return nil
 }
 
-func (h *hands) Resume(e *endpoint.Endpoint) {
+func (h *hands) Resume(e *endpoint.Endpoint, _ <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.resumed, h.known = append(h.resumed, e.ID), append(h.known, h.told)

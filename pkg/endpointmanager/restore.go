@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirnet/weir/pkg/endpoint"
 )
@@ -65,12 +66,34 @@ func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
 			m.log.Warn("Identity of a restored endpoint not taken yet", endpoint.LogEndpointID, e.ID, endpoint.LogError, err)
 		}
 	}
+	built := make(chan struct{})
+	var labelled []*endpoint.Endpoint
 	for _, e := range keep {
+		if len(e.Row().Labels) > 0 {
+			labelled = append(labelled, e)
+		}
 		e.Resume()
-		m.cfg.Metadata.Resume(e)
+		m.cfg.Metadata.Resume(e, built)
 	}
+	go m.announceBuilt(labelled, built)
 	rep.Restored = keep
 	return rep, nil
+}
+
+// relabelAfter is how long endpoints keep the labels of their records while one of
+// them is not built again.
+const relabelAfter = 30 * time.Second
+
+// announceBuilt closes the channel once the endpoints have all been built again
+// with the labels of their records. An identity that changed earlier would be
+// unknown to the policy in force of those that are not, and cut allowed flows.
+func (m *Manager) announceBuilt(restored []*endpoint.Endpoint, built chan struct{}) {
+	defer close(built)
+	ctx, cancel := context.WithTimeout(context.Background(), relabelAfter)
+	defer cancel()
+	if err := m.WaitRestored(ctx, restored); err != nil {
+		m.log.Warn("Labels that changed while no agent ran are taken before all endpoints are built again", endpoint.LogError, err)
+	}
 }
 
 // WaitRestored returns when each endpoint that Restore brought back was built,

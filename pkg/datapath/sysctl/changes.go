@@ -66,7 +66,8 @@ func open(root, file string) (*Changes, error) {
 
 // Apply gives settings their values and records what they were. A setting that
 // the kernel does not have is an error that wraps fs.ErrNotExist; those before
-// it stay applied and recorded.
+// it stay applied and recorded. What a former build changed and this one leaves
+// alone is put back first.
 func (c *Changes) Apply(settings []Setting) error {
 	_, err := c.apply(settings)
 	return err
@@ -76,6 +77,9 @@ func (c *Changes) Apply(settings []Setting) error {
 func (c *Changes) apply(settings []Setting) (undone []Change, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.putBackRetired(); err != nil {
+		return nil, err
+	}
 	for _, s := range settings {
 		old, err := c.read(s.Name)
 		if err != nil {

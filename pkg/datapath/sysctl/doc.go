@@ -17,6 +17,8 @@
 //   - A setting that has the wanted value already is not touched and not undone.
 //   - The record is written before the setting.
 //   - Undo leaves a setting alone that somebody else has changed since.
+//   - Settings of "all" interfaces and of links of others stay as they are, but for
+//     forwarding and accept_ra. The reverse path filter is neither needed nor in the way.
 //   - Settings of a veth go with the veth and are not recorded.
 //   - No setting of "default" for new interfaces is changed: it would reach every
 //     interface that anybody makes on the node meanwhile. The host sides of pods
@@ -28,7 +30,8 @@
 // # After a restart
 //
 // The record is a JSON file in the state directory. A new process continues it,
-// so that values from before the first life are those that Undo restores.
+// so that values from before the first life are those that Undo restores. What a
+// former build changed and this one does not is put back by the first Apply.
 //
 // # Try it
 //

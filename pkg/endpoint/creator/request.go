@@ -14,6 +14,7 @@ import (
 type Request struct {
 	ContainerID        string
 	ContainerInterface string
+	Network            string // name of the CNI network; may be empty
 	NetNS              string // path; may be empty
 	HostInterface      string
 	HostIfIndex        int
@@ -88,7 +89,7 @@ func usable(a netip.Addr) bool {
 func (r *Request) row() endpoint.Row {
 	return endpoint.Row{
 		Link: endpoint.Link{
-			ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, NetNS: r.NetNS,
+			ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, Network: r.Network, NetNS: r.NetNS,
 			HostInterface: r.HostInterface, IfIndex: r.HostIfIndex, MAC: r.MAC, NodeMAC: r.HostMAC,
 			IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
 		},

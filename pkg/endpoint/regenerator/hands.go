@@ -78,7 +78,7 @@ func (c Links) Connect(_ context.Context, l plan.Layout) error {
 	if err := link.SetSilent(l.IfIndex); err != nil {
 		return err
 	}
-	if err := sysctl.Set(sysctl.VethSettings(host.Name, c.IPv4, c.IPv6)); err != nil {
+	if err := sysctl.SetVeth(host.Name, c.IPv4, c.IPv6); err != nil {
 		return err
 	}
 	if err := link.SetUp(l.IfIndex); err != nil {

@@ -451,6 +451,7 @@ type policies struct {
 	revision uint64
 	hook     func(*endpoint.Row)
 	fail     error
+	keep     string
 }
 
 func (p *policies) Resolve(_ context.Context, row *endpoint.Row) (regenerator.Resolved, error) {
@@ -461,6 +462,7 @@ func (p *policies) Resolve(_ context.Context, row *endpoint.Row) (regenerator.Re
 		out.Entries[policytypes.Key{Identity: row.Identity, Port: uint16(i)}] = policytypes.Entry{Rule: 1, Verdict: policytypes.Allow}
 	}
 	err := p.fail
+	out.Keep = p.keep
 	p.mu.Unlock()
 	if hook != nil {
 		hook(row)
