@@ -19,6 +19,8 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint"
 	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
 	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
+	"github.com/weirnet/weir/pkg/endpoint/metadata"
+	"github.com/weirnet/weir/pkg/endpoint/survey"
 	"github.com/weirnet/weir/pkg/endpointmanager"
 	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/health"
@@ -62,6 +64,8 @@ type agent struct {
 	server     *api.Server
 	queue      *api.DeleteQueue
 	conflist   api.Conflist
+	found      *survey.Survey
+	metadata   *metadata.Resolver
 	restored   []*endpoint.Endpoint // of the last agent
 
 	stop  context.CancelFunc
@@ -89,13 +93,15 @@ type modules struct {
 	Fail       chan error
 	Warnings   *health.Registry
 	Keeper     *upkeep.Keeper
+	Found      *survey.Survey
+	Cell       endpointcell.Config
 }
 
 func newAgent(m modules) error {
 	cfg := m.Config
 	a := &agent{
 		cfg: cfg, log: m.Log, root: m.State.root, maps: m.State.maps, repo: m.Repository, identities: m.Identities, source: m.Source,
-		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings, keeper: m.Keeper,
+		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings, keeper: m.Keeper, found: m.Found, metadata: m.Cell.Metadata,
 		queue:    api.NewDeleteQueue(cfg.RunDir, m.Log),
 		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU},
 	}
@@ -180,6 +186,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	for _, name := range a.maps.postponed(a.cfg) {
 		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + ": another change of its size was not finished when the last agent ended, and is now", Next: "restart the agent to give it the size that is configured"})
 	}
+	a.tellAside()
 	a.status.step("reading policies and pods")
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
@@ -218,26 +225,6 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.loop(run, "node", func(ctx context.Context) error { return a.keeper.Run(ctx, a.cfg.NodeCheck) })
 	a.loop(run, "readiness", a.becomeReady)
 	a.loop(run, "conditions", a.status.conditions.run)
-	return nil
-}
-
-// restore brings the endpoints of the last agent back, with their leases.
-func (a *agent) restore(ctx context.Context) error {
-	report, err := a.endpoints.Manager.Restore(ctx)
-	if err != nil {
-		return fmt.Errorf("restoring endpoints: %w", err)
-	}
-	a.restored = report.Restored
-	for _, e := range report.Restored {
-		r := e.Row()
-		if _, err := a.leases.Restore(r.Attachment(), r.Pod.String(), r.Addrs()...); err != nil {
-			a.warnings.Set(health.Warning{Code: "leases", Subject: r.Attachment(), Breaks: health.BreaksPods, Text: fmt.Sprintf("endpoint %d keeps addresses that are not leased: %v", r.ID, err), Next: fmt.Sprintf("attach pod %s again", r.Pod)})
-		}
-	}
-	for _, b := range report.Bad {
-		a.warnings.Set(health.Warning{Code: "set-aside", Subject: b.Path, Breaks: health.BreaksPods, Text: fmt.Sprintf("%s could not be read and was moved aside: %v", b.Path, b.Err), Next: "attach the pod again"})
-	}
-	a.maps.Slots.ReleaseUnadopted()
 	return nil
 }
 

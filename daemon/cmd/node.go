@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -13,7 +14,6 @@ import (
 	"github.com/weirnet/weir/pkg/datapath/attach"
 	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/datapath/route"
-	"github.com/weirnet/weir/pkg/filesource/lastgood"
 	"github.com/weirnet/weir/pkg/health"
 	"github.com/weirnet/weir/pkg/upkeep"
 )
@@ -56,13 +56,23 @@ func conflistStep(c api.Conflist) upkeep.Step {
 
 // cleanUp undoes what agents with this configuration left on the node: the CNI
 // configuration, links of pods, routes, pins, kernel settings, state. It refuses
-// while an agent runs.
-func cleanUp(c *Config) error {
-	lock, err := lockState(c.StateDir)
+// while an agent runs. A dry run only says what it would remove.
+func cleanUp(c *Config, dry bool, out io.Writer) error {
+	if dry {
+		return listCleanUp(c, out)
+	}
+	lock, err := lockState(c)
 	if err != nil {
 		return err
 	}
 	defer lock.close()
+	if _, err := os.Stat(c.BPFRoot); err == nil {
+		pins, err := lockRoot(c.BPFRoot)
+		if err != nil {
+			return err
+		}
+		defer pins.close()
+	}
 	errs := []error{removeLinks(), removeRoutes(route.Table(c.RouteTable))}
 	if c.CNIConfDir != "" {
 		errs = append(errs, api.Conflist{Dir: c.CNIConfDir}.Remove())
@@ -74,12 +84,76 @@ func cleanUp(c *Config) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
-	return errors.Join(lastgood.Remove(c.DataDir), os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir))
+	return errors.Join(os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir), os.RemoveAll(c.DataDir))
+}
+
+// listCleanUp says what cleanUp would remove.
+func listCleanUp(c *Config, out io.Writer) error {
+	ours, others, err := podLinks()
+	if err != nil {
+		return err
+	}
+	for _, h := range ours {
+		fmt.Fprintf(out, "link %s (%d)%s\n", h.Name, h.Index, podOf(h))
+	}
+	for _, h := range others {
+		fmt.Fprintf(out, "not link %s (%d): it is not marked as Weir's and runs no program of Weir's\n", h.Name, h.Index)
+	}
+	routes, err := route.Table(c.RouteTable).List()
+	for _, r := range routes {
+		fmt.Fprintf(out, "route to %s\n", r.Addr)
+	}
+	for _, a := range []netip.Addr{c.pool.gw4, c.pool.gw6} {
+		if a.IsValid() {
+			fmt.Fprintf(out, "address %s on lo\n", a)
+		}
+	}
+	paths := []string{c.BPFRoot, c.StateDir, c.RunDir, c.DataDir}
+	if c.CNIConfDir != "" {
+		paths = append(paths, api.Conflist{Dir: c.CNIConfDir}.Path())
+	}
+	for _, p := range paths {
+		if _, err := os.Lstat(p); err == nil {
+			fmt.Fprintln(out, p)
+		}
+	}
+	return err
+}
+
+func podOf(h link.Host) string {
+	if h.Mark.Pod == "" {
+		return ""
+	}
+	return " of pod " + h.Mark.Namespace + "/" + h.Mark.Pod
+}
+
+// podLinks are the links of pods, and others that only have such names: those whose
+// alias says that they are ours, and those of builds that did not mark them, which
+// run our programs.
+func podLinks() (ours, others []link.Host, err error) {
+	all, err := link.List()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, h := range all {
+		runs := attach.Attached{}
+		if !h.Marked {
+			if runs, err = attach.Query(h.Index); err != nil {
+				return nil, nil, err
+			}
+		}
+		if h.Marked || runs.From != 0 || runs.To != 0 {
+			ours = append(ours, h)
+		} else {
+			others = append(others, h)
+		}
+	}
+	return ours, others, nil
 }
 
 // removeLinks deletes the links of pods that are still there.
 func removeLinks() error {
-	hosts, err := link.List()
+	hosts, _, err := podLinks()
 	if err != nil {
 		return err
 	}

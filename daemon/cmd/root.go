@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,11 +61,16 @@ func Execute(args []string, out, errOut io.Writer) int {
 			"weir-agent cleanup   undoes what agents with the same flags left on the node\n" +
 			"weir-agent version   prints the version\n\n" +
 			"Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage.",
-		Run:  withConfig(func(c *Config) error { return runAgent(c, errOut) }),
+		Run: withConfig(func(c *Config) error { return runAgent(c, errOut) }),
 	}
 	root.AddCommand(
-		&cobra.Command{Use: "cleanup", DisableFlagParsing: true, Run: withConfig(cleanUp),
-			Long: "cleanup removes links of pods, routes, pins, kernel settings and state that agents with these flags left on the node."},
+		&cobra.Command{Use: "cleanup", DisableFlagParsing: true,
+			Run: func(cmd *cobra.Command, args []string) {
+				given := len(args)
+				args = slices.DeleteFunc(args, func(a string) bool { return a == "--dry-run" })
+				withConfig(func(c *Config) error { return cleanUp(c, len(args) < given, out) })(cmd, args)
+			},
+			Long: "cleanup removes links of pods, routes, pins, kernel settings and state that agents with these flags left on the node.\nWith --dry-run it lists them and removes nothing."},
 		&cobra.Command{Use: "version", Run: func(*cobra.Command, []string) { fmt.Fprintln(out, version.String()) }},
 	)
 	root.SetArgs(args)

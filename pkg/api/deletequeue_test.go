@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/weirnet/weir/api/v1"
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 func queued(t *testing.T, runDir, container string, at int) string {
@@ -33,6 +34,9 @@ func TestReplayDeletesInOrderAndRemovesFiles(t *testing.T) {
 	for name, text := range map[string]string{"broken.json": "{", "empty.json": "", "other.json": `{"version":7,"containerId":"x"}`, "nobody.json": `{"version":1}`} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "folder.json", "x"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, v1.QueueBadDir), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, v1.QueueBadDir, "old.json"), []byte("{"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, v1.QueueTemp+"123"), []byte("half a req"), 0o600))
 	var logs bytes.Buffer
 	q := NewDeleteQueue(run, slog.New(slog.NewTextHandler(&logs, nil)))
@@ -49,12 +53,15 @@ func TestReplayDeletesInOrderAndRemovesFiles(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.Equal(t, ReplayResult{Done: 2, Failed: 1, Bad: 4}, res)
+	require.Equal(t, ReplayResult{Done: 2, Failed: 1, Bad: 5}, res)
 	require.Equal(t, []string{"first eth0", "failing eth0", "second eth0"}, order)
 	require.NoFileExists(t, first)
 	require.NoFileExists(t, second)
 	require.FileExists(t, failing)
-	require.FileExists(t, filepath.Join(dir, v1.QueueBadDir, "broken.json"))
+	aside, err := atomicfile.ListAside(run)
+	require.NoError(t, err)
+	require.Len(t, aside, 6, "also a directory, and what a former agent moved away: %v", aside)
+	require.NoDirExists(t, filepath.Join(dir, v1.QueueBadDir))
 	require.NoFileExists(t, filepath.Join(dir, v1.QueueTemp+"123"))
 	for _, word := range []string{"map is busy", "broken.json", "another release"} {
 		require.Contains(t, logs.String(), word)

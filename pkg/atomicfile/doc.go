@@ -3,7 +3,9 @@
 // # What
 //
 // Write and WriteSync put a new content in the place of a file: who reads it sees
-// the old content or the new one, never a part.
+// the old content or the new one, never a part. Load reads a file of state; what
+// cannot be used is set aside under another name (SetAside), which ListAside finds
+// until somebody removes it. Dir and Private make directories for state.
 //
 // # Neighbours
 //
@@ -18,6 +20,9 @@
 // TempSuffix.
 //
 // # Rules
+//
+// Damaged state is never an error that ends a start: whoever reads state goes on
+// without it, says so, and makes it anew from what else is known.
 //
 // One writer of a file at a time. The folder exists. Write outlives the death of
 // the process, WriteSync also that of the machine.

@@ -29,7 +29,8 @@
 //     read as empty; one that is not configured any more is forgotten.
 //   - Fewer objects than before are taken when the file stood still for a second, files
 //     that went when no more went for a moment. While a file of a folder is wrong, an
-//     object that left another one is kept: it may be in the wrong one.
+//     object that left another one is kept: it may be in the wrong one. Where the whole
+//     file went, that is so only if the wrong one names the object.
 //   - A policy of the API goes only by the API.
 //   - An object in force that can be read nowhere is Lost: who asks the repository for
 //     policy asks Lost first, and keeps what is there.

@@ -26,7 +26,7 @@
 //
 // New reads leases.json. Endpoints that come back call Restore, which also
 // covers a lost file; until all have, nobody may call Allocate. A damaged or
-// newer file is moved aside to leases.json.damaged with a warning. A lease whose
+// newer file is set aside with a warning. A lease whose
 // address is in no pool any more stays with its owner until it is released.
 //
 // # Try it

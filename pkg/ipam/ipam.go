@@ -121,7 +121,7 @@ func (p *pair) of(v6 bool) *pool.Pool {
 }
 
 // New reads the leases of before. It fails for pools that are not usable or
-// overlap, and for a file that cannot be read or moved aside.
+// overlap, and for a state directory that cannot be made.
 func New(cfg Config) (*IPAM, error) {
 	m := &IPAM{log: cfg.Logger, expiry: cmp.Or(cfg.Expiration, DefaultExpiration), now: cfg.Now, def: cmp.Or(cfg.Default, DefaultPool), others: cfg.Foreign,
 		pools: map[string]*pair{}, leases: map[string]*Lease{}, byOwner: map[string]*Lease{}, byAddr: map[netip.Addr]*Lease{}}

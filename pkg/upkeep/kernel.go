@@ -3,6 +3,7 @@ package upkeep
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/datapath/route"
@@ -10,31 +11,23 @@ import (
 	"github.com/weirnet/weir/pkg/health"
 )
 
-// Settings keeps the kernel's settings; the record of what they were is in file.
+// Settings keeps the kernel's settings; the record of what they were is in file. One
+// that is damaged is set aside, and what it held is then not put back.
 func Settings(file string, ipv4, ipv6 bool) Step {
-	var changes *sysctl.Changes
-	open := func() (err error) {
-		if changes == nil {
-			changes, err = sysctl.Open(file)
-		}
-		return err
-	}
+	changes := sync.OnceValue(func() *sysctl.Changes {
+		c, _ := sysctl.Open(file) // what was set aside is shown with all that was
+		return c
+	})
 	return Step{Name: "Kernel settings",
 		Ensure: func(context.Context) (r Result, err error) {
-			if err := open(); err != nil {
-				return r, err
-			}
-			made, err := changes.ApplyNode(ipv4, ipv6, link.IsHostName)
+			made, err := changes().ApplyNode(ipv4, ipv6, link.IsHostName)
 			for _, c := range made {
 				r.Changed = append(r.Changed, fmt.Sprintf("kernel setting %s was %s in place of %s", c.Name, c.Old, c.New))
 			}
 			return r, err
 		},
 		Undo: func(context.Context) error {
-			if err := open(); err != nil {
-				return err
-			}
-			_, err := changes.Undo()
+			_, err := changes().Undo()
 			return err
 		}}
 }

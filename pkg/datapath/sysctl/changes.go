@@ -41,27 +41,25 @@ type record struct {
 	Changes []Change `json:"changes"`
 }
 
-// Open reads the record of former lives from file, which need not exist.
-func Open(file string) (*Changes, error) { return open(procSys, file) }
+// Open reads the record of former lives from file, which need not exist. One that
+// is damaged is set aside, which the caller tells: what was before is not known
+// then, and Undo leaves it as it is.
+func Open(file string) (*Changes, *atomicfile.Damage) { return open(procSys, file) }
 
-func open(root, file string) (*Changes, error) {
+func open(root, file string) (*Changes, *atomicfile.Damage) {
 	c := &Changes{root: root, file: file}
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the record of changed kernel settings: %w", err)
-	}
-	var r record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("read the record of changed kernel settings %s: %w; compare the node's sysctls by hand, then remove the file", file, err)
-	}
-	if r.Version != recordVersion {
-		return nil, fmt.Errorf("read the record of changed kernel settings %s: version %d, this agent knows %d", file, r.Version, recordVersion)
-	}
-	c.made = r.Changes
-	return c, nil
+	damage := atomicfile.Load(file, func(data []byte) error {
+		var r record
+		if err := json.Unmarshal(data, &r); err != nil {
+			return err
+		}
+		if r.Version < 1 || slices.ContainsFunc(r.Changes, func(m Change) bool { return !filepath.IsLocal(m.Name) }) {
+			return errors.New("it has no version, or names what is no kernel setting")
+		}
+		c.made = r.Changes
+		return nil
+	})
+	return c, damage
 }
 
 // Apply gives settings their values and records what they were. A setting that
@@ -187,7 +185,7 @@ func writeRecord(file string, r record) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+	if err := atomicfile.Dir(filepath.Dir(file), 0o750); err != nil {
 		return err
 	}
 	return atomicfile.Write(file, append(data, '\n'), 0o640)

@@ -32,6 +32,8 @@
 // The record is a JSON file in the state directory. A new process continues it,
 // so that values from before the first life are those that Undo restores. What a
 // former build changed and this one does not is put back by the first Apply.
+// One that is damaged is set aside: the node is set up all the same, and what was
+// before is then not put back by Undo.
 //
 // # Try it
 //

@@ -11,10 +11,11 @@ import (
 
 func TestTheNodeIsSetUpAndPutBack(t *testing.T) {
 	testutils.Kernel(t)
-	c, err := Open(filepath.Join(t.TempDir(), "sysctl.json"))
-	if err != nil {
-		t.Fatal(err)
+	c, damage := Open(filepath.Join(t.TempDir(), "sysctl.json"))
+	if damage != nil {
+		t.Fatal(damage)
 	}
+	var err error
 	settings := NodeSettings(true, true)
 	before := map[string]string{}
 	for _, s := range settings {

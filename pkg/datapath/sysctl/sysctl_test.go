@@ -38,9 +38,9 @@ func get(t *testing.T, root, name string) string {
 
 func mustOpen(t *testing.T, root, file string) *Changes {
 	t.Helper()
-	c, err := open(root, file)
-	if err != nil {
-		t.Fatal(err)
+	c, damage := open(root, file)
+	if damage != nil {
+		t.Fatal(damage)
 	}
 	return c
 }
@@ -111,12 +111,21 @@ func TestTheRecordIsThereBeforeTheSettingIsWritten(t *testing.T) {
 	}
 }
 
-func TestADamagedRecordIsAnErrorAndNotAnEmptyOne(t *testing.T) {
+func TestN25ADamagedRecordIsSetAsideAndToldAndNoReasonNotToStart(t *testing.T) {
 	root, file := fakeProc(t)
-	for _, text := range []string{"{", `{"version":9,"changes":[]}`} {
+	for _, text := range []string{"", "{", "null", "{}", `{"version":1,"changes":[{"name":"../../etc/passwd","old":"1","new":"2"}]}`} {
 		put(t, filepath.Dir(file), filepath.Base(file), text)
-		if _, err := open(root, file); err == nil {
-			t.Errorf("%s was accepted", text)
+		c, damage := open(root, file)
+		if damage == nil || c == nil || len(c.List()) != 0 {
+			t.Errorf("%q was accepted: %v", text, damage)
+			continue
 		}
+		if kept := get(t, filepath.Dir(damage.Path), filepath.Base(damage.Path)); kept != text {
+			t.Errorf("%q became %q", text, kept)
+		}
+	}
+	put(t, filepath.Dir(file), filepath.Base(file), `{"version":9,"changes":[{"name":"net/a","old":"1","new":"2"}],"more":1}`)
+	if c, damage := open(root, file); damage != nil || len(c.List()) != 1 {
+		t.Errorf("the record of a newer agent is not read as far as it can be: %v", damage)
 	}
 }

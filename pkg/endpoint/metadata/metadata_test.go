@@ -232,7 +232,7 @@ func TestARestoredEndpointKeepsItsLabelsUntilThePodIsSeen(t *testing.T) {
 		e.Close()
 
 		after := newScene(t) // empty tables: the source has said nothing yet
-		recs, _, err := endpoint.ReadAll(s.cfg.StateDir)
+		recs, _, err := endpoint.ReadAll(s.cfg.StateDir, "")
 		require.NoError(t, err)
 		again := endpoint.Restore(after.cfg, recs[0])
 		t.Cleanup(again.Close)
@@ -261,7 +261,7 @@ func (s *scene) restored(ls labels.LabelArray, request map[string]string) *endpo
 	require.NoError(s.t, before.SetLabels(ls, nil, nil))
 	synctest.Wait()
 	before.Close()
-	recs, _, err := endpoint.ReadAll(s.cfg.StateDir)
+	recs, _, err := endpoint.ReadAll(s.cfg.StateDir, "")
 	require.NoError(s.t, err)
 	e := endpoint.Restore(s.cfg, recs[0])
 	s.t.Cleanup(e.Close)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 )
 
@@ -36,8 +37,9 @@ func TestN01AnEndpointWhosePolicyIsNotKnownStaysAsItIs(t *testing.T) {
 
 		second := newNode(t, k, dir)
 		keep(second, "lost")
-		rep, err := second.mgr.Restore(t.Context())
+		recs, _, err := endpoint.ReadAll(dir, "")
 		require.NoError(t, err)
+		rep := second.mgr.Restore(t.Context(), recs)
 		require.Len(t, rep.Restored, 1)
 		second.start()
 		time.Sleep(time.Second)

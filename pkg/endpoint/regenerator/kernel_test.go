@@ -373,10 +373,10 @@ func (k *kernel) link(ifindex int, there bool) {
 	k.links[ifindex] = there
 }
 
-func (k *kernel) LinkExists(ifindex int, _ string) (bool, error) {
+func (k *kernel) LinkExists(l endpoint.Link) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.links[ifindex], nil
+	return k.links[l.IfIndex], nil
 }
 
 // identities counts references; the kernel's policy maps know what it announces.

@@ -74,17 +74,6 @@ func makeDir(path string) error {
 	return os.MkdirAll(path, 0o700)
 }
 
-// Remove takes away all that a store keeps in its durable directory, and that if it
-// then holds nothing.
-func Remove(dir string) error {
-	var errs []error
-	for _, name := range []string{sourcesDir, apiDir, apiCopyDir} {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
-	}
-	os.Remove(dir) // fails while something else is in it
-	return errors.Join(errs...)
-}
-
 // Index is what was in force when the store was last written.
 func (s *Store) Index() *Index { return s.index }
 
