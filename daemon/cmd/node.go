@@ -39,6 +39,7 @@ func (c *Config) nodeSteps(routers func([]netip.Addr)) []upkeep.Step {
 		upkeep.Addresses(pools),
 		upkeep.Routes(route.Table(c.RouteTable), pools),
 		upkeep.Forward(pools, c.AcceptForward),
+		upkeep.Bandwidth(),
 	}
 }
 

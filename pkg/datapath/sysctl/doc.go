@@ -18,7 +18,7 @@
 //   - The record is written before the setting.
 //   - Undo leaves a setting alone that somebody else has changed since.
 //   - Settings of "all" interfaces and of links of others stay as they are, but for
-//     forwarding. The reverse path filter is neither needed nor in the way.
+//     forwarding and accept_ra. The reverse path filter is neither needed nor in the way.
 //   - Settings of a veth go with the veth and are not recorded.
 //   - No setting of "default" for new interfaces is changed: it would reach every
 //     interface that anybody makes on the node meanwhile. The host sides of pods
