@@ -3,7 +3,7 @@ SHELL := /bin/bash
 GO ?= go
 BIN := $(CURDIR)/bin
 # The only list of the Debian packages that building, testing and the demo need.
-DEBS := clang-19 llvm-19 libbpf-dev linux-libc-dev gcc libc6-dev bpftool iproute2 iputils-ping procps nftables iptables iperf3 tcpdump containernetworking-plugins libxml2-utils curl ca-certificates git
+DEBS := clang-19 llvm-19 libbpf-dev linux-libc-dev gcc libc6-dev bpftool iproute2 iputils-ping procps nftables iptables iperf3 tcpdump containernetworking-plugins podman crun busybox-static libxml2-utils curl ca-certificates git
 
 .PHONY: help deps build demo lab test bench lint generate
 .DEFAULT_GOAL := help

@@ -22,6 +22,7 @@ const (
 	CodeTooLarge  Code = "too-large"
 	CodeExhausted Code = "exhausted"
 	CodeNotReady  Code = "not-ready"
+	CodeStarting  Code = "starting" // only reads are answered yet; the same request will be taken
 	CodeInternal  Code = "internal"
 	CodeTimeout   Code = "timeout"
 
@@ -34,7 +35,7 @@ const (
 var statuses = map[Code]int{
 	CodeInvalid: http.StatusBadRequest, CodeVersion: http.StatusBadRequest, CodeForbidden: http.StatusForbidden,
 	CodeNotFound: http.StatusNotFound, CodeConflict: http.StatusConflict, CodeTooLarge: http.StatusRequestEntityTooLarge,
-	CodeExhausted: http.StatusServiceUnavailable, CodeNotReady: http.StatusServiceUnavailable,
+	CodeExhausted: http.StatusServiceUnavailable, CodeNotReady: http.StatusServiceUnavailable, CodeStarting: http.StatusServiceUnavailable,
 	CodeInternal: http.StatusInternalServerError, CodeTimeout: http.StatusGatewayTimeout,
 }
 

@@ -9,8 +9,8 @@ import (
 
 // The delete queue: a folder below the run directory in which the CNI plugin
 // leaves the deletions that it could not tell the agent. A writer holds the
-// lock file shared, the agent exclusively from before it replays until its
-// socket accepts connections.
+// lock file shared; the agent exclusively while it looks what is left, and until it
+// takes deletions itself.
 const (
 	QueueDir     = "deleteQueue" // below the run directory
 	QueueLock    = "lock"        // flock(2); never removed
@@ -19,6 +19,10 @@ const (
 	QueueBadDir  = "bad"         // where former agents put requests that they could not read
 	QueueEntries = 4096          // requests at the most
 )
+
+// AgentLock is the file of the run directory that an agent holds locked
+// (F_OFD_SETLK) as long as its process lives, from before it reads any state.
+const AgentLock = "agent.lock"
 
 // QueuedDelete is one file of the queue.
 type QueuedDelete struct {

@@ -103,7 +103,7 @@ func newAgent(m modules) error {
 		cfg: cfg, log: m.Log, root: m.State.root, maps: m.State.maps, repo: m.Repository, identities: m.Identities, source: m.Source,
 		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings, keeper: m.Keeper, found: m.Found, metadata: m.Cell.Metadata,
 		queue:    api.NewDeleteQueue(cfg.RunDir, m.Log),
-		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU},
+		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU, Wait: cfg.CNIWait},
 	}
 	manager := m.Endpoints.Manager
 	m.Late.manager = manager
@@ -136,7 +136,7 @@ func newAgent(m modules) error {
 	manager.Observe(a.forget)
 	m.Repository.Observe(manager)
 	a.server = api.NewServer(api.Config{
-		Path: cfg.SocketPath, Group: cfg.SocketGroup, Logger: m.Log, Software: version.String(), Handlers: a.handlers(),
+		Path: cfg.SocketPath, Group: cfg.SocketGroup, Logger: m.Log, Software: version.String(), Handlers: a.handlers(), Starting: true,
 	})
 	m.Lifecycle.Append(cell.Hook{OnStart: a.start, OnStop: a.halt})
 	return nil
@@ -171,7 +171,7 @@ func (a *agent) forget(e endpointmanager.Event) {
 	a.loops.Go(func() { // the caller owns the endpoint and must not wait
 		a.repo.UpdatePods(nil, goneAddrs(a.endpoints.Manager, e.New))
 		a.api.counted.forget(e.New.ID)
-		if _, err := a.leases.ReleaseOwner(e.New.Attachment()); err != nil {
+		if err := a.api.releaseUnused(e.New.Attachment()); err != nil {
 			a.log.Warn("Lease of a deleted endpoint not released", "endpoint", e.New.ID, "error", err)
 		}
 	})
@@ -187,6 +187,21 @@ func (a *agent) start(ctx cell.HookContext) error {
 		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + ": another change of its size was not finished when the last agent ended, and is now", Next: "restart the agent to give it the size that is configured"})
 	}
 	a.tellAside()
+	// Reads are answered from here on: whoever waits for the agent sees what it is at.
+	if err := a.server.Listen(); err != nil {
+		return err
+	}
+	a.loop(run, "API", a.server.Serve)
+	if err := a.bringUp(ctx, run); err != nil {
+		stop()
+		a.loops.Wait()
+		return err
+	}
+	return nil
+}
+
+// bringUp is start with the API that answers reads.
+func (a *agent) bringUp(ctx, run context.Context) error {
 	a.status.step("reading policies and pods")
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
@@ -203,20 +218,12 @@ func (a *agent) start(ctx cell.HookContext) error {
 		return err
 	}
 	a.status.step("restoring endpoints")
-	if err := a.queue.Lock(ctx); err != nil {
-		return err
-	}
-	defer a.queue.Unlock()
 	if err := a.restore(ctx); err != nil {
 		return err
 	}
-	if _, err := a.queue.Replay(ctx, a.replay); err != nil {
+	if _, err := a.queue.Drain(ctx, a.replay, a.server.Open); err != nil {
 		return fmt.Errorf("replaying deletions: %w", err)
 	}
-	if err := a.server.Listen(); err != nil {
-		return err
-	}
-	a.loop(run, "API", a.server.Serve)
 	a.loop(run, "source", a.source.Run)
 	a.loop(run, "leases", a.leases.Run)
 	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
@@ -230,7 +237,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 
 // replay carries out a deletion that came while no agent ran.
 func (a *agent) replay(ctx context.Context, d v1.QueuedDelete) error {
-	_, problems := a.api.DeleteContainer(ctx, d.ContainerID, d.Interface)
+	_, problems := a.api.DeleteContainer(ctx, d.ContainerID, d.Interface, endpointapi.Only{Before: d.Queued})
 	err := errors.Join(problems...)
 	api.NewTrail(a.log).Tell(api.Change{Who: api.ByDeleteQueue, Action: "endpoint delete", What: "container " + d.ContainerID + " " + d.Interface, Err: err})
 	return err

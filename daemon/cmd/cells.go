@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"io"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"github.com/cilium/statedb"
 
 	bpfsources "github.com/weirnet/weir/bpf"
+	"github.com/weirnet/weir/pkg/api"
 	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/datapath/loader"
 	"github.com/weirnet/weir/pkg/datapath/orchestrator"
@@ -49,6 +51,7 @@ func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
 // state is the agent's lock and its kernel maps: what must be ours first.
 type state struct {
 	lock *stateLock // of the state directory
+	run  io.Closer  // the lock of the run directory
 	pins *stateLock // of the root
 	root bpf.Root
 	maps *kernelMaps
@@ -62,6 +65,10 @@ func newState(lc cell.Lifecycle, cfg *Config, log *slog.Logger) (*state, error) 
 		return nil, err
 	}
 	lock, err := lockState(cfg)
+	if err != nil {
+		return nil, err
+	}
+	run, err := api.HoldRunDir(cfg.RunDir)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +88,7 @@ func newState(lc cell.Lifecycle, cfg *Config, log *slog.Logger) (*state, error) 
 		return nil, err
 	}
 	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return maps.Close() }})
-	return &state{lock, pins, root, maps}, nil
+	return &state{lock, run, pins, root, maps}, nil
 }
 
 func newTables() (*workload.Tables, error) { return workload.NewTables(statedb.New()) }
@@ -151,7 +158,7 @@ func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cach
 	links := regenerator.Links{Routes: route.Table(cfg.RouteTable), IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}
 	return endpointcell.Config{
 		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Settings: book, Parallel: cfg.Parallel,
-		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName).Admit(admission(source)),
+		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName).InNamespace(cfg.PodNamespace).Admit(admission(source)),
 		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
 		Regenerator: regenerator.Config{
 			Policy: resolver{repo, source}, Slots: s.maps.Slots, Words: s.maps.Config, Endpoints: s.maps.LXC,

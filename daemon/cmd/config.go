@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -35,15 +36,17 @@ type Config struct {
 	CNIConfDir string
 	IPv4Pool, IPv4Gateway,
 	IPv6Pool, IPv6Gateway string
-	MTU         int
-	Enforcement string
-	LabelFilter []string
-	Parallel    int
-	Clang       string
-	RouteTable  int
-	LeaseExpiry time.Duration
-	PolicyCheck time.Duration
-	NodeCheck   time.Duration
+	MTU          int
+	Enforcement  string
+	LabelFilter  []string
+	Parallel     int
+	Clang        string
+	RouteTable   int
+	LeaseExpiry  time.Duration
+	CNIWait      time.Duration
+	PodNamespace string
+	PolicyCheck  time.Duration
+	NodeCheck    time.Duration
 	AllowPoolOverlap,
 	AcceptForward bool
 	CTEntries,
@@ -90,6 +93,8 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.StringVar(&c.Clang, "clang", "clang-19", "compiler for shapes that are not built in")
 	fs.IntVar(&c.RouteTable, "route-table", 254, "routing table for the routes to pods")
 	fs.DurationVar(&c.LeaseExpiry, "lease-expiry", 10*time.Minute, "how long an address stays leased when its ADD does not finish")
+	fs.DurationVar(&c.CNIWait, "cni-wait", 30*time.Second, "how long a CNI ADD waits for an agent that is starting")
+	fs.StringVar(&c.PodNamespace, "default-pod-namespace", "default", "namespace of containers whose runtime names none (podman, nerdctl)")
 	fs.Uint32Var(&c.CTEntries, "conntrack-entries", 65536, "connections per address family; may be changed at any restart")
 	fs.Uint32Var(&c.PolicyEntries, "policy-entries", 1<<18, "entries of one policy map; may be changed at any restart")
 	fs.DurationVar(&c.PolicyCheck, "policy-check", time.Minute, "how often the policy maps and the ipcache are compared with what they should hold, and mended")
@@ -214,6 +219,9 @@ func scalar(v any) (string, error) {
 	return fmt.Sprint(v), nil
 }
 
+// namespaceName is a label of RFC 1123, as names of namespaces are.
+var namespaceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
 // validate fills what depends on other settings and refuses what cannot work.
 func (c *Config) validate() error {
 	if c.StateDir == "" {
@@ -247,6 +255,12 @@ func (c *Config) validate() error {
 	}
 	if c.LeaseExpiry < time.Second {
 		return fmt.Errorf("lease-expiry: %s is shorter than a second", c.LeaseExpiry)
+	}
+	if c.CNIWait < time.Second || c.CNIWait > 10*time.Minute {
+		return fmt.Errorf("cni-wait: %s is outside 1s to 10m", c.CNIWait)
+	}
+	if !namespaceName.MatchString(c.PodNamespace) {
+		return fmt.Errorf("default-pod-namespace: %q is no name of a namespace; give up to 63 small letters, digits and '-'", c.PodNamespace)
 	}
 	for name, d := range map[string]time.Duration{"policy-check": c.PolicyCheck, "node-check": c.NodeCheck} {
 		if d < 100*time.Millisecond {

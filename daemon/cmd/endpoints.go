@@ -29,6 +29,7 @@ type endpoints struct {
 	leases  *leases
 	words   *lxcmap.Config
 	counted *counters
+	under   creations
 }
 
 // Endpoints lists all endpoints (endpoint/api reader).
@@ -53,7 +54,7 @@ func endpointModel(e *endpoint.Endpoint) gen.Endpoint {
 	r := e.Row()
 	passed, _ := e.Progress()
 	out := gen.Endpoint{
-		ID: r.ID, State: gen.EndpointState(r.State), StateReason: r.Reason, ContainerID: r.ContainerID, Netns: r.NetNS,
+		ID: r.ID, State: gen.EndpointState(r.State), StateReason: r.Reason, ContainerID: r.ContainerID, Network: r.Network, Netns: r.NetNS,
 		Pod:      gen.PodRef{Namespace: r.Pod.Namespace, Name: r.Pod.Name, UID: r.Pod.UID},
 		Identity: gen.Identity{ID: uint32(r.Identity), Labels: r.Labels.Strings()},
 		Labels:   r.Labels.With(r.InfoLabels...).Strings(),
@@ -169,18 +170,20 @@ func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endp
 	if err != nil {
 		return gen.Endpoint{}, false, err
 	}
+	defer a.under.begin(r.Key())()
+	before := a.manager.ByAttachment(r.ContainerID, r.IfName) != nil
 	lease, made, err := a.leases.claim(r)
 	if err != nil {
 		return gen.Endpoint{}, false, err
 	}
 	e, created, err := a.creator.Create(ctx, creator.Request{
-		ContainerID: r.ContainerID, ContainerInterface: r.IfName, NetNS: r.Netns, HostInterface: r.HostIfName, HostIfIndex: r.HostIfIndex, PeerIndex: peer,
+		ContainerID: r.ContainerID, ContainerInterface: r.IfName, Network: r.Network, NetNS: r.Netns, HostInterface: r.HostIfName, HostIfIndex: r.HostIfIndex, PeerIndex: peer,
 		MAC: r.MAC, HostMAC: r.HostMAC, IPv4: r.IPv4, IPv6: r.IPv6, PodNamespace: r.PodNamespace, PodName: r.PodName, PodUID: r.PodUID,
-		Labels: r.Labels, Wait: r.Sync,
+		Standalone: r.Standalone, Labels: r.Labels, Wait: r.Sync,
 	})
 	if err != nil {
 		err = createError(err)
-		if made && a.manager.ByAttachment(r.ContainerID, r.IfName) == nil {
+		if (made || before) && a.manager.ByAttachment(r.ContainerID, r.IfName) == nil {
 			_, failed := a.leases.ReleaseOwner(r.Key())
 			err = errors.Join(err, failed)
 		}
@@ -249,6 +252,9 @@ func (a *endpoints) Change(ctx context.Context, ref id.Ref, s gen.EndpointSettin
 			}
 		})
 	}
+	if err == nil && s.Network != "" {
+		err = a.manager.NoteNetwork(e, s.Network)
+	}
 	if err != nil {
 		return gen.Endpoint{}, true, createError(err)
 	}
@@ -277,18 +283,21 @@ func (a *endpoints) delete(ctx context.Context, e *endpoint.Endpoint) (problems 
 	return problems
 }
 
-// DeleteContainer takes the endpoints of a container down, and gives back the
-// leases of an attachment that never became an endpoint.
-func (a *endpoints) DeleteContainer(ctx context.Context, containerID, ifName string) (int, []error) {
+// DeleteContainer takes the endpoints of a container down that are meant, and gives
+// back the leases of an attachment that never became an endpoint.
+func (a *endpoints) DeleteContainer(ctx context.Context, containerID, ifName string, only endpointapi.Only) (int, []error) {
 	deleted := 0
 	var problems []error
 	for _, e := range a.manager.ByContainer(containerID) {
-		if ifName == "" || e.Row().ContainerInterface == ifName {
+		if r := e.Row(); (ifName == "" || r.ContainerInterface == ifName) && only.Means(r.IfIndex, r.Created) {
 			problems = append(problems, a.delete(ctx, e)...)
 			deleted++
 		}
 	}
 	for _, l := range a.leases.IPAM.Leases() {
+		if only.HostIndex != 0 {
+			break
+		}
 		container, iface, _ := strings.Cut(l.Owner, ":")
 		if container != containerID || ifName != "" && iface != ifName || a.manager.ByAttachment(container, iface) != nil {
 			continue

@@ -83,7 +83,7 @@ func TestLimitsOfTheSpecAreKept(t *testing.T) {
 		{patchEndpoint, `{`, `{"audit":false,`, "field audit: is given twice"},
 		{patchEndpoint, `"never"`, `"sometimes"`, `field enforcement: "sometimes" is not known; give one of node, default, always, never`},
 		{patchEndpoint, `"never"`, `true`, "field enforcement: is not of the type string"},
-		{patchEndpoint, `"audit":true,"enforcement":"never"`, ``, "the body has 0 fields, and of audit, enforcement at least 1: one is missing"},
+		{patchEndpoint, `"audit":true,"enforcement":"never"`, ``, "the body has 0 fields, and of audit, enforcement, network at least 1: one is missing"},
 		{patchEndpoint, `"audit"`, `"` + long(2000) + `"`, `xxx": does not exist`},
 	} {
 		body := strings.Replace(fitting[c.operation], c.old, c.new, 1)

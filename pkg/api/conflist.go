@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/weirnet/weir/pkg/atomicfile"
 )
@@ -18,12 +19,13 @@ const ConflistName = "10-weir.conflist"
 
 // Conflist is what the CNI plugin must know before it can ask the agent.
 type Conflist struct {
-	Dir     string // the runtime's folder of network configurations, usually /etc/cni/net.d
-	Socket  string // of the API
-	RunDir  string // holds the delete queue
-	LogFile string // of the plugin; empty: standard error only
-	Pool    string // address pool; empty: the agent's default
-	MTU     int    // bytes; 0: the agent's
+	Dir     string        // the runtime's folder of network configurations, usually /etc/cni/net.d
+	Socket  string        // of the API
+	RunDir  string        // holds the delete queue
+	LogFile string        // of the plugin; empty: standard error only
+	Pool    string        // address pool; empty: the agent's default
+	MTU     int           // bytes; 0: the agent's
+	Wait    time.Duration // for an agent that is starting; 0: what the plugin takes by itself
 }
 
 // Path is the file's path.
@@ -39,6 +41,7 @@ func (c Conflist) Write() (was string, err error) {
 		LogFile      string          `json:"logFile,omitempty"`
 		Pool         string          `json:"pool,omitempty"`
 		MTU          int             `json:"mtu,omitempty"`
+		Wait         int             `json:"agentWaitSeconds,omitempty"`
 		Capabilities map[string]bool `json:"capabilities"`
 	}
 	// A runtime of before CNI 1.1 reads cniVersion, a newer one takes the
@@ -49,8 +52,8 @@ func (c Conflist) Write() (was string, err error) {
 		Name        string   `json:"name"`
 		Plugins     []plugin `json:"plugins"`
 	}{"1.0.0", []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}, "weir", []plugin{{
-		Type: "weir-cni", Socket: c.Socket, RunDir: c.RunDir, LogFile: c.LogFile, Pool: c.Pool, MTU: c.MTU,
-		Capabilities: map[string]bool{"ips": true},
+		Type: "weir-cni", Socket: c.Socket, RunDir: c.RunDir, LogFile: c.LogFile, Pool: c.Pool, MTU: c.MTU, Wait: int(c.Wait / time.Second),
+		Capabilities: map[string]bool{"ips": true, "mac": true},
 	}}}
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {

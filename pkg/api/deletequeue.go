@@ -19,9 +19,9 @@ import (
 	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
-// DeleteQueue is the agent's side of the queue of CNI deletions. Lock it before
-// the API listens, Replay, listen, Unlock: a plugin that finds no agent waits
-// for the lock and then asks the agent once more, so no request falls between.
+// DeleteQueue is the agent's side of the queue of CNI deletions. A plugin that finds
+// no agent that takes deletions queues under the lock, after it has asked once more;
+// Drain opens the API under the same lock, so no request falls between.
 type DeleteQueue struct {
 	dir  string
 	log  *slog.Logger
@@ -40,8 +40,8 @@ func NewDeleteQueue(runDir string, log *slog.Logger) *DeleteQueue {
 	return &DeleteQueue{dir: filepath.Join(runDir, v1.QueueDir), log: log}
 }
 
-// Lock makes the folder where it is missing and waits for writers to finish.
-func (q *DeleteQueue) Lock(ctx context.Context) error {
+// take makes the folder where it is missing and waits for writers to finish.
+func (q *DeleteQueue) take(ctx context.Context) error {
 	if q.lock != nil {
 		return errors.New("lock the delete queue: it is locked already")
 	}
@@ -71,35 +71,67 @@ func (q *DeleteQueue) Lock(ctx context.Context) error {
 	}
 }
 
-// Unlock lets plugins queue again. Unlocking twice does nothing.
-func (q *DeleteQueue) Unlock() {
+// release lets plugins queue again.
+func (q *DeleteQueue) release() {
 	if q.lock != nil {
 		q.lock.Close()
 		q.lock = nil
 	}
 }
 
-// Replay calls del for every request, oldest first, and removes those that
-// succeeded. A request that cannot be read is set aside; a failed one stays. Only a queue that cannot be listed is an error.
-func (q *DeleteQueue) Replay(ctx context.Context, del func(context.Context, v1.QueuedDelete) error) (ReplayResult, error) {
-	var res ReplayResult
-	if q.lock == nil {
-		return res, errors.New("replay the delete queue: it is not locked")
+// request is one file of the queue.
+type request struct {
+	path string
+	v1.QueuedDelete
+}
+
+// Drain calls del for every request, oldest first, and removes those that
+// succeeded, until nothing is left that was not tried; then, while nobody can queue,
+// it calls open, from which on deletions are taken directly. Plugins may queue while
+// del runs. A request that cannot be read is set aside; a failed one stays for
+// the next start. Only a queue that cannot be used is an error.
+func (q *DeleteQueue) Drain(ctx context.Context, del func(context.Context, v1.QueuedDelete) error, open func()) (res ReplayResult, err error) {
+	tried := map[string]bool{}
+	for {
+		todo, err := q.pending(ctx, tried, &res, open)
+		if err != nil || len(todo) == 0 {
+			return res, err
+		}
+		for _, r := range todo {
+			tried[r.path] = true
+			if err := ctx.Err(); err != nil {
+				return res, fmt.Errorf("replay the delete queue: %w", err)
+			}
+			if err := del(ctx, r.QueuedDelete); err != nil {
+				res.Failed++
+				q.log.Warn("queued CNI deletion failed; it is tried again at the next start", "container", r.ContainerID, "interface", r.Interface, "error", err)
+				continue
+			}
+			if err := os.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return res, fmt.Errorf("take a replayed request off the delete queue: %w", err)
+			}
+			delete(tried, r.path) // whoever queues it again means something newer
+			res.Done++
+		}
 	}
+}
+
+// pending lists what was not tried yet, oldest first, and calls open if that is nothing.
+func (q *DeleteQueue) pending(ctx context.Context, tried map[string]bool, res *ReplayResult, open func()) ([]request, error) {
+	if err := q.take(ctx); err != nil {
+		return nil, err
+	}
+	defer q.release()
 	q.bringOut()
 	entries, err := os.ReadDir(q.dir)
 	if err != nil {
-		return res, fmt.Errorf("list the delete queue: %w", err)
-	}
-	type request struct {
-		path string
-		v1.QueuedDelete
+		return nil, fmt.Errorf("list the delete queue: %w", err)
 	}
 	var todo []request
 	for _, e := range entries {
 		path := filepath.Join(q.dir, e.Name())
 		switch {
-		case e.Name() == v1.QueueLock || atomicfile.IsAside(e.Name()):
+		case e.Name() == v1.QueueLock || atomicfile.IsAside(e.Name()) || tried[path]:
 		case strings.HasPrefix(e.Name(), v1.QueueTemp):
 			os.Remove(path) // its writer died; no writer is alive while the lock is held
 		default:
@@ -113,21 +145,10 @@ func (q *DeleteQueue) Replay(ctx context.Context, del func(context.Context, v1.Q
 		}
 	}
 	slices.SortFunc(todo, func(a, b request) int { return a.Queued.Compare(b.Queued) })
-	for _, r := range todo {
-		if err := ctx.Err(); err != nil {
-			return res, fmt.Errorf("replay the delete queue: %w", err)
-		}
-		if err := del(ctx, r.QueuedDelete); err != nil {
-			res.Failed++
-			q.log.Warn("queued CNI deletion failed; it is tried again at the next start", "container", r.ContainerID, "interface", r.Interface, "error", err)
-			continue
-		}
-		if err := os.Remove(r.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return res, fmt.Errorf("take a replayed request off the delete queue: %w", err)
-		}
-		res.Done++
+	if len(todo) == 0 {
+		open()
 	}
-	return res, nil
+	return todo, nil
 }
 
 // bringOut sets aside what former agents moved into a folder of its own.

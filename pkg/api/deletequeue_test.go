@@ -40,19 +40,18 @@ func TestReplayDeletesInOrderAndRemovesFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, v1.QueueTemp+"123"), []byte("half a req"), 0o600))
 	var logs bytes.Buffer
 	q := NewDeleteQueue(run, slog.New(slog.NewTextHandler(&logs, nil)))
-	_, err := q.Replay(t.Context(), nil)
-	require.ErrorContains(t, err, "not locked")
-	require.NoError(t, q.Lock(t.Context()))
-	defer q.Unlock()
 	var order []string
-	res, err := q.Replay(t.Context(), func(_ context.Context, r v1.QueuedDelete) error {
+	opened := 0
+	res, err := q.Drain(t.Context(), func(_ context.Context, r v1.QueuedDelete) error {
+		require.Zero(t, opened)
 		order = append(order, r.ContainerID+" "+r.Interface)
 		if r.ContainerID == "failing" {
 			return errors.New("map is busy")
 		}
 		return nil
-	})
+	}, func() { opened++ })
 	require.NoError(t, err)
+	require.Equal(t, 1, opened)
 	require.Equal(t, ReplayResult{Done: 2, Failed: 1, Bad: 5}, res)
 	require.Equal(t, []string{"first eth0", "failing eth0", "second eth0"}, order)
 	require.NoFileExists(t, first)
@@ -67,25 +66,46 @@ func TestReplayDeletesInOrderAndRemovesFiles(t *testing.T) {
 		require.Contains(t, logs.String(), word)
 	}
 	// The next start finds only what failed.
-	res, err = q.Replay(t.Context(), func(context.Context, v1.QueuedDelete) error { return nil })
+	res, err = q.Drain(t.Context(), func(context.Context, v1.QueuedDelete) error { return nil }, func() {})
 	require.NoError(t, err)
 	require.Equal(t, ReplayResult{Done: 1}, res)
 	require.NoFileExists(t, failing)
+}
+
+// N23: a DEL never waits; what it queues while the queue is carried out is carried
+// out too, before the API takes deletions.
+func TestN23ADeletionThatIsQueuedWhileTheQueueIsCarriedOutIsNotLost(t *testing.T) {
+	run := t.TempDir()
+	queued(t, run, "first", 10)
+	q := NewDeleteQueue(run, slog.New(slog.DiscardHandler))
+	var order []string
+	res, err := q.Drain(t.Context(), func(_ context.Context, r v1.QueuedDelete) error {
+		if order = append(order, r.ContainerID); len(order) == 1 {
+			other := NewDeleteQueue(run, slog.New(slog.DiscardHandler))
+			require.NoError(t, other.take(t.Context()), "a plugin can queue meanwhile")
+			queued(t, run, "second", 5)
+			other.release()
+		}
+		return nil
+	}, func() { order = append(order, "open") })
+	require.NoError(t, err)
+	require.Equal(t, ReplayResult{Done: 2}, res)
+	require.Equal(t, []string{"first", "second", "open"}, order)
 }
 
 func TestTwoAgentsCannotHoldTheQueue(t *testing.T) {
 	run := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	a, b := NewDeleteQueue(run, log), NewDeleteQueue(run, log)
-	require.NoError(t, a.Lock(t.Context()))
-	require.Error(t, a.Lock(t.Context()))
+	require.NoError(t, a.take(t.Context()))
+	require.Error(t, a.take(t.Context()))
 	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, b.Lock(short), context.DeadlineExceeded)
-	a.Unlock()
-	a.Unlock()
-	require.NoError(t, b.Lock(t.Context()))
-	b.Unlock()
+	require.ErrorIs(t, b.take(short), context.DeadlineExceeded)
+	a.release()
+	a.release()
+	require.NoError(t, b.take(t.Context()))
+	b.release()
 }
 
 func TestConflistIsWholeStableAndGoesAway(t *testing.T) {
@@ -107,7 +127,7 @@ func TestConflistIsWholeStableAndGoesAway(t *testing.T) {
 	require.Equal(t, "weir", have["name"])
 	plugin := have["plugins"].([]any)[0].(map[string]any)
 	require.Equal(t, map[string]any{"type": "weir-cni", "socket": "/run/weir/weir.sock", "runDir": "/run/weir", "mtu": 1400.0,
-		"capabilities": map[string]any{"ips": true}}, plugin)
+		"capabilities": map[string]any{"ips": true, "mac": true}}, plugin)
 	write("")
 	again, err := os.Stat(c.Path())
 	require.NoError(t, err)

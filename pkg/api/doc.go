@@ -18,8 +18,9 @@
 // that fails: the server sees to it, not the handlers. The form of a JSON body is checked in one place, before a handler sees it, against
 // the spec. Handlers translate and decide nothing. A failure is an *v1.Error; any other
 // error becomes "internal". The socket is never reachable by others than root
-// and the configured group, not even while it is being made. The queue is
-// replayed before the first request is served.
+// and the configured group, not even while it is being made. While the agent
+// starts, reads are answered and the rest is told to come again; the queue is
+// carried out before that changes.
 //
 // # Try it
 //

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/weirnet/weir/api/v1"
@@ -32,6 +33,7 @@ type guard struct {
 	software  string
 	timeout   time.Duration
 	streams   context.Context // ends with the server
+	open      *atomic.Bool    // false: only reads are answered
 }
 
 func (g guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,6 +49,10 @@ func (g guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.Header().Set(v1.SoftwareHeader, g.software)
 	if err := g.checkVersion(r); err != nil {
 		g.fail.response(out, r, err)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && !g.open.Load() {
+		g.fail.response(out, r, v1.Errorf(v1.CodeStarting, "wait; weir status tells what the agent is at", "%s %s: the agent is starting", r.Method, r.URL.Path))
 		return
 	}
 	if err := readBody(w, r, g.operation(r)); err != nil {
@@ -169,7 +175,7 @@ func (f failer) response(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		e = v1.Errorf(v1.CodeInternal, "see the agent's log", "%s %s: %w", r.Method, r.URL.Path, err)
 	}
-	if e.Code.Status() >= http.StatusInternalServerError {
+	if e.Code.Status() >= http.StatusInternalServerError && e.Code != v1.CodeStarting {
 		f.log.Warn("API request failed", "method", r.Method, "path", r.URL.Path, "code", string(e.Code), "error", err)
 	}
 	writeJSON(w, e.Code.Status(), e.Wire())

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/weirnet/weir/api/v1"
@@ -20,6 +21,9 @@ type Config struct {
 	Handlers gen.StrictServerInterface
 	Logger   *slog.Logger
 	Software string // version of this build, told to clients
+	// Starting lets only reads be answered until Open is called; the rest is told to
+	// come again.
+	Starting bool
 
 	// RequestTimeout bounds a request, streams excepted. Zero means 10 minutes,
 	// the longest wait that a request may ask for.
@@ -34,6 +38,7 @@ type Server struct {
 	http   *http.Server
 	socket *socket
 	stop   context.CancelFunc // ends the streams
+	open   atomic.Bool
 }
 
 // NewServer makes a server that does not listen yet.
@@ -46,6 +51,7 @@ func NewServer(cfg Config) *Server {
 	}
 	streams, stop := context.WithCancel(context.Background())
 	s := &Server{cfg: cfg, stop: stop}
+	s.open.Store(!cfg.Starting)
 	fail := failer{cfg.Logger}
 	strict := gen.NewStrictHandlerWithOptions(cfg.Handlers, []gen.StrictMiddlewareFunc{NewTrail(cfg.Logger).follow}, gen.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc:  fail.request,
@@ -58,7 +64,7 @@ func NewServer(cfg Config) *Server {
 		_, pattern := mux.Handler(r)
 		return pattern
 	}
-	guard := guard{next: mux, operation: operation, fail: fail, software: cfg.Software, timeout: cfg.RequestTimeout, streams: streams}
+	guard := guard{next: mux, operation: operation, fail: fail, software: cfg.Software, timeout: cfg.RequestTimeout, streams: streams, open: &s.open}
 	s.http = &http.Server{
 		Handler:           guard,
 		ConnContext:       withPeer,
@@ -80,6 +86,9 @@ func (s *Server) Listen() error {
 	s.socket = l
 	return nil
 }
+
+// Open lets everything be answered.
+func (s *Server) Open() { s.open.Store(true) }
 
 // Serve answers until ctx ends, then lets requests in flight finish for the
 // grace time. Streams end at once.

@@ -123,6 +123,14 @@ func (c *Client) AcceptSource(ctx context.Context, path string) (gen.Source, err
 	return v, err
 }
 
+// DeleteAttachment removes the endpoint of an attachment if its link on the node has
+// the index, and nothing else.
+func (c *Client) DeleteAttachment(ctx context.Context, containerID, ifName string, hostIndex int) (gen.DeleteResult, error) {
+	p := &gen.DeleteEndpointsParams{ContainerID: containerID, Interface: optional(ifName), HostIndex: &hostIndex}
+	v, _, err := call[gen.DeleteResult](ctx, c, "delete the endpoint of container "+containerID, func(ctx context.Context) (*http.Response, error) { return c.api.DeleteEndpoints(ctx, p) })
+	return v, err
+}
+
 // Identities lists the identities that have every label.
 func (c *Client) Identities(ctx context.Context, labels []string) ([]gen.Identity, error) {
 	p := &gen.ListIdentitiesParams{Label: labels}

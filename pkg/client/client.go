@@ -28,6 +28,8 @@ type Client struct {
 	timeout time.Duration
 	api     *gen.Client
 	conns   *http.Transport
+
+	patience *patience // nil: none
 }
 
 // Option changes a Client.
@@ -71,7 +73,20 @@ func call[T any](ctx context.Context, c *Client, what string, do func(context.Co
 	return callWithin[T](ctx, c, c.timeout, what, do)
 }
 
+// callWithin asks, and asks again as long as the client is patient.
 func callWithin[T any](ctx context.Context, c *Client, limit time.Duration, what string, do func(context.Context) (*http.Response, error)) (T, int, error) {
+	for {
+		out, status, err := callOnce[T](ctx, c, limit, what, do)
+		if err == nil {
+			return out, status, nil
+		}
+		if err = c.patience.again(ctx, err); err != nil {
+			return out, status, err
+		}
+	}
+}
+
+func callOnce[T any](ctx context.Context, c *Client, limit time.Duration, what string, do func(context.Context) (*http.Response, error)) (T, int, error) {
 	var out T
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

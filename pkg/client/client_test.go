@@ -308,10 +308,10 @@ func TestDeletionIsAnsweredOrQueuedButNeverLost(t *testing.T) {
 	defer c.Close()
 	log := slog.New(slog.DiscardHandler)
 	replay := func(q *api.DeleteQueue) (seen []string) {
-		_, err := q.Replay(t.Context(), func(_ context.Context, r v1.QueuedDelete) error {
+		_, err := q.Drain(t.Context(), func(_ context.Context, r v1.QueuedDelete) error {
 			seen = append(seen, r.ContainerID+" "+r.Interface)
 			return nil
-		})
+		}, func() {})
 		require.NoError(t, err)
 		return seen
 	}
@@ -322,35 +322,19 @@ func TestDeletionIsAnsweredOrQueuedButNeverLost(t *testing.T) {
 		require.True(t, queued)
 	}
 	q := api.NewDeleteQueue(run, log)
-	require.NoError(t, q.Lock(t.Context()))
 	require.Equal(t, []string{"c1 eth0"}, replay(q))
 
-	// Starting: the request waits for the lock and is then answered by the agent.
-	type answer struct {
-		queued bool
-		err    error
-	}
-	got := make(chan answer, 1)
-	go func() {
-		queued, err := c.DeleteOrQueue(t.Context(), run, "c2", "eth0")
-		got <- answer{queued, err}
-	}()
-	select {
-	case a := <-got:
-		t.Fatalf("did not wait for the agent's start: %+v", a)
-	case <-time.After(50 * time.Millisecond):
-	}
+	// Up: answered.
 	stop := serve(t, path)
-	q.Unlock()
-	require.Equal(t, answer{false, nil}, <-got)
+	queued, err := c.DeleteOrQueue(t.Context(), run, "c2", "eth0")
+	require.NoError(t, err)
+	require.False(t, queued)
 	stop()
 
 	// Down again: the next start finds it.
-	queued, err := c.DeleteOrQueue(t.Context(), run, "c3", "eth1")
+	queued, err = c.DeleteOrQueue(t.Context(), run, "c3", "eth1")
 	require.NoError(t, err)
 	require.True(t, queued)
-	require.NoError(t, q.Lock(t.Context()))
-	defer q.Unlock()
 	require.Equal(t, []string{"c3 eth1"}, replay(q))
 	require.Empty(t, replay(q))
 }

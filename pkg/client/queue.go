@@ -19,13 +19,13 @@ import (
 var ErrQueueFull = errors.New("the delete queue is full")
 
 // DeleteOrQueue removes the endpoint of an attachment. If the agent cannot be
-// reached, the request goes into the queue below runDir, from which the agent
-// takes it at its next start; queued is then true. The agent is asked once more
-// under the queue's lock, which it holds while it starts: so the request is
-// either answered or replayed.
+// reached, or is starting, the request goes into the queue below runDir, from which
+// the agent takes it before it takes deletions itself; queued is then true. The agent
+// is asked once more under the queue's lock, under which it opens: so the request is
+// either answered or carried out.
 func (c *Client) DeleteOrQueue(ctx context.Context, runDir, containerID, ifName string) (queued bool, err error) {
 	_, err = c.DeleteContainer(ctx, containerID, ifName)
-	if !unreachable(err) {
+	if !away(err) {
 		return false, err
 	}
 	dir := filepath.Join(runDir, v1.QueueDir)
@@ -34,7 +34,7 @@ func (c *Client) DeleteOrQueue(ctx context.Context, runDir, containerID, ifName 
 		return false, err
 	}
 	defer lock.Close()
-	if _, err = c.DeleteContainer(ctx, containerID, ifName); !unreachable(err) {
+	if _, err = c.DeleteContainer(ctx, containerID, ifName); !away(err) {
 		return false, err
 	}
 	r := v1.QueuedDelete{Version: v1.QueueVersion, ContainerID: containerID, Interface: ifName, Queued: time.Now().UTC()}
@@ -44,11 +44,14 @@ func (c *Client) DeleteOrQueue(ctx context.Context, runDir, containerID, ifName 
 	return true, nil
 }
 
-func unreachable(err error) bool {
-	return v1.CodeOf(err) == v1.CodeUnreachable
+// away reports that no agent took the request, or that it may not have ended: the
+// agent does not run, went away meanwhile, or is starting.
+func away(err error) bool {
+	code := v1.CodeOf(err)
+	return code == v1.CodeUnreachable || code == v1.CodeStarting
 }
 
-// lockShared takes the queue's lock as a writer, waiting for an agent that replays.
+// lockShared takes the queue's lock as a writer; an agent holds it for moments only.
 func lockShared(ctx context.Context, dir string) (*os.File, error) {
 	if err := atomicfile.Dir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the delete queue: %w", err)

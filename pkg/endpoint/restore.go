@@ -55,6 +55,8 @@ type Record struct {
 	PodName            string            `json:"pod-name,omitempty"`
 	PodUID             string            `json:"pod-uid,omitempty"`
 	RequestLabels      map[string]string `json:"request-labels,omitempty"`
+	Standalone         bool              `json:"standalone,omitempty"`
+	PodSeen            bool              `json:"pod-seen,omitempty"`
 	Labels             []string          `json:"labels,omitempty"`
 	InfoLabels         []string          `json:"information-labels,omitempty"`
 	Identity           uint32            `json:"identity,omitempty"`
@@ -103,7 +105,7 @@ func recordOf(r *Row, extra recordExtra) Record {
 		ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, Network: r.Network, NetNS: r.NetNS,
 		HostInterface: r.HostInterface, IfIndex: r.IfIndex, PeerIndex: r.PeerIndex, MAC: r.MAC, NodeMAC: r.NodeMAC,
 		IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
-		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID, RequestLabels: r.RequestLabels,
+		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID, RequestLabels: r.RequestLabels, Standalone: r.Standalone, PodSeen: r.PodSeen,
 		Labels: r.Labels.Strings(), InfoLabels: r.InfoLabels.Strings(),
 		Identity: uint32(r.Identity), Created: r.Created, Audit: r.Audit, Enforcement: r.Enforcement, extra: extra,
 	}
@@ -135,7 +137,7 @@ func (rec *Record) Pod() Pod {
 
 func (rec *Record) row() Row {
 	r := Row{
-		ID: rec.ID, BootID: rec.BootID, Created: rec.Created, Link: rec.Link(), Pod: rec.Pod(), RequestLabels: rec.RequestLabels,
+		ID: rec.ID, BootID: rec.BootID, Created: rec.Created, Link: rec.Link(), Pod: rec.Pod(), RequestLabels: rec.RequestLabels, Standalone: rec.Standalone, PodSeen: rec.PodSeen,
 		Labels: rec.labels, InfoLabels: rec.infoLabels, Settings: Settings{rec.Audit, rec.Enforcement}, Identity: identity.NumericIdentity(rec.Identity),
 	}
 	for _, p := range rec.NamedPorts {
@@ -152,7 +154,7 @@ func recordDiffers(old, new *Row) bool {
 	if old == new || new.State == regeneration.StateDisconnected {
 		return false
 	}
-	return old.Link != new.Link || old.Settings != new.Settings || old.Pod != new.Pod || old.Identity != new.Identity ||
+	return old.Link != new.Link || old.Settings != new.Settings || old.Pod != new.Pod || old.PodSeen != new.PodSeen || old.Identity != new.Identity ||
 		old.State.Alive() != new.State.Alive() || !old.Labels.Equal(new.Labels) ||
 		!old.InfoLabels.Equal(new.InfoLabels) || !maps.Equal(old.NamedPorts, new.NamedPorts)
 }
@@ -198,7 +200,7 @@ var recordFields = func() map[string]bool {
 	for _, f := range []string{
 		"version", "id", "deleting", "container-id", "container-interface", "network", "netns", "host-interface",
 		"host-ifindex", "peer-ifindex", "boot-id", "mac", "node-mac", "ipv4", "ipv6", "pool", "pod-namespace", "pod-name", "pod-uid",
-		"request-labels", "labels", "information-labels", "identity", "named-ports", "created", "audit", "enforcement",
+		"request-labels", "standalone", "pod-seen", "labels", "information-labels", "identity", "named-ports", "created", "audit", "enforcement",
 	} {
 		known[f] = true
 	}

@@ -76,6 +76,11 @@ type Row struct {
 	// RequestLabels are those that the runtime gave with the request, for pods
 	// without a Pod object.
 	RequestLabels map[string]string
+	// Standalone: the runtime has no Pod objects. One of the pod's name counts if it
+	// is there, but is not waited for.
+	Standalone bool
+	// PodSeen: the labels are, or were, of a Pod object.
+	PodSeen bool
 
 	Settings
 
@@ -157,7 +162,7 @@ func (r *Row) PolicyGroup() string {
 // same reports whether nothing worth publishing differs. Seq is ignored.
 func (r *Row) same(o *Row) bool {
 	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored && r.Settings == o.Settings &&
-		r.Link == o.Link && r.Pod == o.Pod && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
+		r.Link == o.Link && r.Pod == o.Pod && r.PodSeen == o.PodSeen && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
 		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.LabelsInForce == o.LabelsInForce && r.Identity == o.Identity &&
 		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot && r.SlotGroup == o.SlotGroup &&
 		r.KernelRevision == o.KernelRevision && r.KernelSettings == o.KernelSettings && r.building == o.building && r.PolicyEntries == o.PolicyEntries &&

@@ -101,15 +101,21 @@ func New(cfg Config) *Manager {
 }
 
 // Create registers an endpoint for a link, and writes its record. The same
-// request (container, interface, namespace, pod) returns the endpoint that
-// exists, with created false. Errors: a DuplicateError, id.ErrExhausted, or that
-// the record cannot be written; then nothing is left.
+// request (attachment, link, pod) returns the endpoint that exists, with created
+// false. One whose former link is gone is replaced, and keeps its settings; while
+// that link lives, another one is a DuplicateError and changes nothing. Errors: a
+// DuplicateError, id.ErrExhausted, or that the record cannot be written; then
+// nothing is left of a new endpoint.
 func (m *Manager) Create(ctx context.Context, row endpoint.Row) (e *endpoint.Endpoint, created bool, err error) {
-	en, created, err := m.reserve(row)
-	if err != nil {
-		return nil, false, err
-	}
-	if !created {
+	for {
+		en, created, err := m.reserve(row)
+		if err != nil {
+			return nil, false, err
+		}
+		if created {
+			e, err := m.begin(en, row)
+			return e, err == nil, err
+		}
 		select {
 		case <-en.ready:
 		case <-ctx.Done():
@@ -118,13 +124,29 @@ func (m *Manager) Create(ctx context.Context, row endpoint.Row) (e *endpoint.End
 		if en.ep == nil {
 			return nil, false, en.err
 		}
-		if !en.ep.Row().State.Alive() {
-			return nil, false, fmt.Errorf("the endpoint of the same request is being deleted; try again: %w", endpoint.ErrNotAlive)
+		old := en.ep.Row()
+		reason := "its interface is gone and another one is attached"
+		switch same := sameLink(old.Link, row.Link); {
+		case !old.State.Alive():
+			reason = "deleted"
+		case same && samePod(old.Pod, row.Pod):
+			return en.ep, false, m.NoteNetwork(en.ep, row.Network)
+		case same || !m.missing(en.ep):
+			return nil, false, &DuplicateError{"container interface", row.Attachment(), old.ID}
 		}
-		return en.ep, false, nil
+		if err := m.Delete(ctx, en.ep, reason); err != nil {
+			return nil, false, fmt.Errorf("the former endpoint of container interface %s: %w", row.Attachment(), err)
+		}
+		if samePod(old.Pod, row.Pod) {
+			row.Settings = old.Settings
+		}
 	}
+}
+
+// begin makes the endpoint of a new entry.
+func (m *Manager) begin(en *entry, row endpoint.Row) (*endpoint.Endpoint, error) {
 	row.ID = en.id
-	e, err = endpoint.New(m.cfg.Endpoint, row)
+	e, err := endpoint.New(m.cfg.Endpoint, row)
 	if err != nil {
 		m.unregister(en)
 	}
@@ -133,24 +155,44 @@ func (m *Manager) Create(ctx context.Context, row endpoint.Row) (e *endpoint.End
 	m.mu.Unlock()
 	close(en.ready)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	e.Enter(regeneration.StationAPIAccept, "")(nil)
 	e.Enter(regeneration.StationCreated, "")(nil)
-	return e, true, nil
+	return e, nil
 }
 
-// reserve takes a number and the keys for a link, or finds the entry of the
-// same request.
+// sameLink reports whether two descriptions are of one pair with the same addresses.
+func sameLink(a, b endpoint.Link) bool {
+	return a.HostInterface == b.HostInterface && a.IfIndex == b.IfIndex && a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6
+}
+
+// samePod reports whether a request names the pod that an endpoint has. What one of
+// them does not know is no difference.
+func samePod(old, p endpoint.Pod) bool {
+	return old.Name == p.Name && (old.Namespace == p.Namespace || old.Namespace == "") && (old.UID == p.UID || old.UID == "" || p.UID == "")
+}
+
+// NoteNetwork notes the CNI network of an endpoint that has none noted; another one
+// than it has is a DuplicateError.
+func (m *Manager) NoteNetwork(e *endpoint.Endpoint, network string) error {
+	have := e.Row().Network
+	switch {
+	case network == "" || network == have:
+		return nil
+	case have != "":
+		return &DuplicateError{"container interface", e.Row().Attachment() + " of network " + have, e.ID}
+	}
+	return e.Update(func(t *endpoint.Turn) { t.Row.Network = network })
+}
+
+// reserve takes a number and the keys for a link, or finds the entry of the same
+// attachment.
 func (m *Manager) reserve(row endpoint.Row) (*entry, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if owner, taken := m.refs[attachmentRef(row.Link)]; taken {
-		en := m.byID[owner]
-		if en.link.NetNS == row.NetNS && en.pod == row.Pod {
-			return en, false, nil
-		}
-		return nil, false, &DuplicateError{"container interface", row.Attachment(), owner}
+		return m.byID[owner], false, nil
 	}
 	if err := m.linkFree(row.Link); err != nil {
 		return nil, false, err

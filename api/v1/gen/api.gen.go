@@ -466,11 +466,14 @@ type Endpoint struct {
 	Labels []string `json:"labels"`
 
 	// LastStation The last station passed.
-	LastStation string         `json:"lastStation,omitempty,omitzero"`
-	NamedPorts  []NamedPort    `json:"namedPorts,omitempty,omitzero"`
-	Netns       string         `json:"netns,omitempty,omitzero"`
-	Pod         PodRef         `json:"pod,omitempty,omitzero"`
-	Policy      EndpointPolicy `json:"policy"`
+	LastStation string      `json:"lastStation,omitempty,omitzero"`
+	NamedPorts  []NamedPort `json:"namedPorts,omitempty,omitzero"`
+	Netns       string      `json:"netns,omitempty,omitzero"`
+
+	// Network Name of the CNI network; without one it is not known.
+	Network string         `json:"network,omitempty,omitzero"`
+	Pod     PodRef         `json:"pod,omitempty,omitzero"`
+	Policy  EndpointPolicy `json:"policy"`
 
 	// State States of pkg/endpoint/regeneration.
 	State EndpointState `json:"state"`
@@ -550,9 +553,12 @@ type EndpointRequest struct {
 
 	// Netns Path of the pod's network namespace, for people.
 	Netns string `json:"netns,omitempty,omitzero"`
-	Pod   PodRef `json:"pod,omitempty,omitzero"`
 
-	// Sync Answer when the endpoint is ready.
+	// Network Name of the CNI network.
+	Network string `json:"network,omitempty,omitzero"`
+	Pod     PodRef `json:"pod,omitempty,omitzero"`
+
+	// Sync Answer when the endpoint has been ready once, with the policy that held when it was asked for or a newer one.
 	Sync bool `json:"sync,omitempty,omitzero"`
 
 	// TimeoutSeconds With sync how long to wait at most.
@@ -566,6 +572,9 @@ type EndpointSettings struct {
 
 	// Enforcement The mode of the endpoint, or node where it has that of the node (policyMode of the configuration).
 	Enforcement EndpointEnforcement `json:"enforcement,omitempty,omitzero"`
+
+	// Network Name of the CNI network, for an endpoint that has none; another one than it has is refused.
+	Network string `json:"network,omitempty,omitzero"`
 }
 
 // EndpointState States of pkg/endpoint/regeneration.
@@ -577,7 +586,7 @@ type Enforcement string
 // Error defines model for Error.
 type Error struct {
 	// Code Stable word: invalid-request 400, version-mismatch 400, forbidden 403, not-found 404, conflict 409, too-large 413,
-	// exhausted 503, not-ready 503, internal 500, timeout 504.
+	// exhausted 503, not-ready 503, starting 503 (only reads are answered yet; ask again), internal 500, timeout 504.
 	Code string `json:"code"`
 
 	// LastStation Of a failed endpoint: the last station it finished.
@@ -949,7 +958,7 @@ type Source struct {
 	// Path The folder; empty: policies put through the API.
 	Path string `json:"path"`
 
-	// Since When the state began
+	// Since When the state began, unless it is good.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
 	// State good: what stands there is in force. In all other states what was in force before is: broken (what stands there is wrong),
@@ -974,7 +983,7 @@ type SourceFile struct {
 	// Sha256 Sum of the version in force.
 	Sha256 string `json:"sha256,omitempty,omitzero"`
 
-	// Since When the state began
+	// Since When the state began, unless it is good.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
 	// State good: what stands there is in force. In all other states what was in force before is: broken (what stands there is wrong),
@@ -1066,6 +1075,9 @@ type DeleteEndpointsParams struct {
 
 	// Interface Only the attachment of this interface name.
 	Interface *string `form:"interface,omitempty" json:"interface,omitempty"`
+
+	// HostIndex Only what is attached to the link of this index on the node; its leases stay.
+	HostIndex *int `form:"host-index,omitempty" json:"host-index,omitempty"`
 }
 
 // ListEndpointsParams defines parameters for ListEndpoints.
@@ -2010,6 +2022,18 @@ func NewDeleteEndpointsRequest(server string, params *DeleteEndpointsParams) (*h
 		if params.Interface != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "interface", *params.Interface, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.HostIndex != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host-index", *params.HostIndex, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -6616,6 +6640,19 @@ func (siw *ServerInterfaceWrapper) DeleteEndpoints(w http.ResponseWriter, r *htt
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "interface"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "interface", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "host-index" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "host-index", r.URL.Query(), &params.HostIndex, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "host-index"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "host-index", Err: err})
 		}
 		return
 	}

@@ -61,7 +61,7 @@ func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (ge
 	return e, found, nil
 }
 
-func (f *fake) DeleteContainer(_ context.Context, containerID, ifName string) (int, []error) {
+func (f *fake) DeleteContainer(_ context.Context, containerID, ifName string, _ Only) (int, []error) {
 	f.deleted = append(f.deleted, containerID+"/"+ifName)
 	return 0, f.problems
 }
@@ -130,7 +130,7 @@ func TestPutRefusesABadFieldByNameAndCreatesNothing(t *testing.T) {
 		"addressing.ipv4":         func(r *gen.EndpointRequest) { r.Addressing.Ipv4 = "fd00::1" },
 		"addressing.ipv6":         func(r *gen.EndpointRequest) { r.Addressing.Ipv6 = "fe80::1" },
 		"addressing":              func(r *gen.EndpointRequest) { r.Addressing = gen.Addressing{} },
-		"pod":                     func(r *gen.EndpointRequest) { r.Pod.Name = "" },
+		"labels":                  func(r *gen.EndpointRequest) { r.Labels = map[string]string{"io.kubernetes.pod.namespace": "a/b"} },
 	} {
 		body := good()
 		change(&body)

@@ -51,7 +51,18 @@ type writer interface {
 	Delete(ctx context.Context, ref id.Ref) (found bool, problems []error)
 	// DeleteContainer removes the endpoints of a container, or the one of
 	// ifName where that is not empty.
-	DeleteContainer(ctx context.Context, containerID, ifName string) (deleted int, problems []error)
+	DeleteContainer(ctx context.Context, containerID, ifName string, only Only) (deleted int, problems []error)
+}
+
+// Only narrows which endpoints of a container are meant. Its zero value is all.
+type Only struct {
+	HostIndex int       // of the link on the node; 0: any
+	Before    time.Time // made before; zero: any time
+}
+
+// Means reports whether an endpoint is one of them.
+func (o Only) Means(hostIndex int, created time.Time) bool {
+	return (o.HostIndex == 0 || o.HostIndex == hostIndex) && (o.Before.IsZero() || created.Before(o.Before))
 }
 
 // Handlers answers the operations below /endpoint.
@@ -217,7 +228,11 @@ func (h *Handlers) DeleteEndpoints(ctx context.Context, r gen.DeleteEndpointsReq
 	if r.Params.Interface != nil {
 		ifName = *r.Params.Interface
 	}
-	n, problems := h.write.DeleteContainer(ctx, r.Params.ContainerID, ifName)
+	only := Only{}
+	if r.Params.HostIndex != nil {
+		only.HostIndex = *r.Params.HostIndex
+	}
+	n, problems := h.write.DeleteContainer(ctx, r.Params.ContainerID, ifName, only)
 	return gen.DeleteEndpoints200JSONResponse(deleteResult(n, problems)), nil
 }
 

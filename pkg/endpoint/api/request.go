@@ -6,9 +6,12 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/endpoint/id"
+	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/types"
 )
 
@@ -17,6 +20,7 @@ import (
 type Request struct {
 	ContainerID    string
 	IfName         string // in the pod
+	Network        string // name of the CNI network; empty: not known
 	HostIfName     string
 	HostIfIndex    int // on the node
 	IfIndex        int // in the pod; 0 unknown
@@ -26,13 +30,15 @@ type Request struct {
 	IPv4           netip.Addr // invalid: none; at least one of the two is valid
 	IPv6           netip.Addr
 	LeaseID        string // stops expiring when the endpoint takes the addresses over
-	PodNamespace   string // empty for a runtime without pods
+	PodNamespace   string // empty where the runtime names none
 	PodName        string
 	PodUID         string
 	InfraContainer string
 	Labels         map[string]string // for a runtime without pod objects
 	Netns          string            // path, for people
 	Sync           bool              // return when ready
+	// Standalone: no pod of Kubernetes, which has a namespace, and a sandbox or a UID.
+	Standalone bool
 }
 
 // Key is the attachment that the request is about: container:interface.
@@ -48,6 +54,7 @@ func newRequest(ref id.Ref, b *gen.EndpointRequest) (Request, error) {
 		HostIfIndex: b.Interface.HostIndex, IfIndex: b.Interface.ContainerIndex, MTU: b.Interface.Mtu, LeaseID: b.LeaseID,
 		PodNamespace: b.Pod.Namespace, PodName: b.Pod.Name, PodUID: b.Pod.UID,
 		InfraContainer: b.InfraContainerID, Labels: b.Labels, Netns: b.Netns, Sync: b.Sync,
+		Network: b.Network, Standalone: b.Pod.Namespace == "" || b.Pod.UID == "" && b.InfraContainerID == "",
 	}
 	if !containerID.MatchString(r.ContainerID) {
 		return r, invalid("containerId", "%q does not fit the CNI specification (letters, digits, and _ . - after the first)", r.ContainerID)
@@ -79,8 +86,10 @@ func newRequest(ref id.Ref, b *gen.EndpointRequest) (Request, error) {
 	if !r.IPv4.IsValid() && !r.IPv6.IsValid() {
 		return r, invalid("addressing", "has neither an IPv4 nor an IPv6 address")
 	}
-	if (r.PodNamespace == "") != (r.PodName == "") {
-		return r, invalid("pod", "namespace %q and name %q must both be given or neither", r.PodNamespace, r.PodName)
+	if ns, given := r.Labels[labels.KeyPodNamespace]; given {
+		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
+			return r, invalid("labels", "%s: %q is no name of a namespace: %s", labels.KeyPodNamespace, ns, problems[0])
+		}
 	}
 	return r, nil
 }

@@ -19,6 +19,9 @@ type registry interface {
 // labeller is endpoint/metadata.
 type labeller interface {
 	Attach(ctx context.Context, e *endpoint.Endpoint) error
+	// PodNamespace is the namespace of a pod of which the runtime says this one, or
+	// none, and these labels.
+	PodNamespace(given string, labels map[string]string) string
 }
 
 // cleanupTimeout bounds how long a failed creation cleans up after itself.
@@ -46,7 +49,9 @@ func (c *Creator) Create(ctx context.Context, req Request) (e *endpoint.Endpoint
 	if err := req.Validate(); err != nil {
 		return nil, false, err
 	}
-	e, created, err = c.registry.Create(ctx, req.row())
+	row := req.row()
+	row.Pod.Namespace = c.metadata.PodNamespace(req.PodNamespace, req.Labels)
+	e, created, err = c.registry.Create(ctx, row)
 	if err != nil {
 		return nil, false, err
 	}

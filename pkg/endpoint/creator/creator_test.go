@@ -44,7 +44,6 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"addressing.ipv4", func(r *Request) { r.IPv4 = netip.MustParseAddr("127.0.0.1") }},
 		{"addressing.ipv6", func(r *Request) { r.IPv6 = netip.MustParseAddr("::ffff:10.0.0.1") }},
 		{"addressing.ipv6", func(r *Request) { r.IPv6 = netip.MustParseAddr("fe80::1") }},
-		{"pod-name", func(r *Request) { r.PodNamespace = "" }},
 		{"pod-name", func(r *Request) { r.PodName = "a/b" }},
 		{"labels", func(r *Request) { r.Labels = map[string]string{"reserved:host": ""} }},
 		{"labels", func(r *Request) { r.Labels = map[string]string{"": "x"} }},
@@ -164,3 +163,5 @@ func TestARegistryThatRefusesIsReported(t *testing.T) {
 	require.Zero(t, meta.calls)
 	require.Empty(t, reg.deleted)
 }
+
+func (f *fakeLabels) PodNamespace(given string, _ map[string]string) string { return given }

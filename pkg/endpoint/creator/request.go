@@ -24,12 +24,14 @@ type Request struct {
 	IPv4               netip.Addr
 	IPv6               netip.Addr // at least one of the two
 	Pool               string
-	PodNamespace       string // with PodName, or both empty
+	PodNamespace       string // empty: that of the labels, or the configured one
 	PodName            string
 	PodUID             string
 	// Labels stand for those of the Pod object where the runtime has none.
 	// nil: none were given.
 	Labels map[string]string
+	// Standalone says that the runtime has no Pod object: nothing is waited for.
+	Standalone bool
 	// Wait makes Create return only when the endpoint is ready.
 	Wait bool
 }
@@ -70,8 +72,6 @@ func (r *Request) Validate() error {
 		return invalid("addressing.ipv4", "%s is not an IPv4 address of a pod", r.IPv4)
 	case r.IPv6.IsValid() && (!r.IPv6.Is6() || r.IPv6.Is4In6() || r.IPv6.Zone() != "" || !usable(r.IPv6)):
 		return invalid("addressing.ipv6", "%s is not an IPv6 address of a pod", r.IPv6)
-	case (r.PodName == "") != (r.PodNamespace == ""):
-		return invalid("pod-name", "give namespace and name of the pod, or neither")
 	case strings.Contains(r.PodName, "/") || strings.Contains(r.PodNamespace, "/"):
 		return invalid("pod-name", "%q in %q holds a slash", r.PodName, r.PodNamespace)
 	}
@@ -96,5 +96,6 @@ func (r *Request) row() endpoint.Row {
 		},
 		Pod:           endpoint.Pod{Namespace: r.PodNamespace, Name: r.PodName, UID: r.PodUID},
 		RequestLabels: r.Labels,
+		Standalone:    r.Standalone,
 	}
 }

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -21,6 +22,7 @@ type Resolver struct {
 	tables  *workload.Tables
 	filter  *labels.Filter
 	cluster string
+	space   string                                      // namespace of pods whose runtime names none
 	admit   func(endpoint.Pod, labels.LabelArray) error // nil: every pod
 }
 
@@ -28,6 +30,18 @@ type Resolver struct {
 // label of every pod; filter splits labels into identity and information.
 func New(log *slog.Logger, tables *workload.Tables, filter *labels.Filter, cluster string) *Resolver {
 	return &Resolver{log: log, tables: tables, filter: filter, cluster: cluster}
+}
+
+// InNamespace sets the namespace of pods whose runtime names none.
+func (r *Resolver) InNamespace(namespace string) *Resolver {
+	r.space = namespace
+	return r
+}
+
+// PodNamespace is the namespace that the runtime names, or else the one among its
+// labels, or else the configured one: every pod has one.
+func (r *Resolver) PodNamespace(given string, request map[string]string) string {
+	return cmp.Or(given, request[labels.KeyPodNamespace], r.space)
 }
 
 // Admit sets who is asked before a new endpoint gets its labels: an error refuses the
@@ -83,7 +97,7 @@ func (r *Resolver) look(row *endpoint.Row) found {
 			f.ports = namedPorts(p.NamedPorts)
 		}
 	}
-	if f.source == sourceNone && row.RequestLabels != nil {
+	if f.source == sourceNone && (row.RequestLabels != nil || row.Standalone) {
 		f.source, pod.Labels = sourceRequest, row.RequestLabels
 	}
 	if row.Pod.Namespace != "" {
@@ -132,7 +146,7 @@ func (r *Resolver) Attach(ctx context.Context, e *endpoint.Endpoint) error {
 			err = r.admit(e.Row().Pod, ids)
 		}
 		if err == nil {
-			err = e.SetLabels(ids, infos, f.ports)
+			err = set(e, found{source: f.source, ids: ids, infos: infos, ports: f.ports})
 		}
 	}
 	leave(err)
@@ -158,6 +172,9 @@ func (r *Resolver) Labels(p endpoint.Pod) labels.LabelArray {
 // reserved:init after Patience.
 func (r *Resolver) Resume(e *endpoint.Endpoint, built <-chan struct{}) {
 	go func() {
+		if e.Row().Pod.Namespace == "" { // in records of former versions
+			_ = e.Update(func(t *endpoint.Turn) { t.Row.Pod.Namespace = r.PodNamespace("", t.Row.RequestLabels) })
+		}
 		row := e.Row()
 		if len(row.Labels) == 0 && row.Identity == 0 {
 			_ = r.Attach(e.Alive(), e) // it fails only when the endpoint goes away
@@ -233,12 +250,22 @@ func (r *Resolver) follow(e *endpoint.Endpoint, last found) {
 			return // nothing that could change
 		}
 		if r.improves(f, e.Row()) {
-			if e.SetLabels(f.ids, f.infos, f.ports) != nil {
+			if set(e, f) != nil {
 				return
 			}
 		}
 		last = f
 	}
+}
+
+// set gives the endpoint the labels, and notes that they are of a Pod object.
+func set(e *endpoint.Endpoint, f found) error {
+	if f.source == sourcePod && !e.Row().PodSeen {
+		if err := e.Update(func(t *endpoint.Turn) { t.Row.PodSeen = true }); err != nil {
+			return err
+		}
+	}
+	return e.SetLabels(f.ids, f.infos, f.ports)
 }
 
 // improves reports whether what was found should replace the labels in force. A
@@ -251,7 +278,7 @@ func (r *Resolver) improves(f found, row *endpoint.Row) bool {
 	case sourcePod:
 		return known
 	case sourceRequest:
-		return known && !f.podHasEnded && f.otherUID == ""
+		return known && !f.podHasEnded && f.otherUID == "" && !row.PodSeen
 	}
 	return false
 }

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/types"
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/client"
 	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 )
@@ -22,6 +25,9 @@ func (p *plugin) add(ctx context.Context, r *run) error {
 		return badConfig("field prevResult: weir-cni must be the first plugin of the list, chaining after another one is not supported")
 	}
 	args, err := parseArgs(r.args.Args)
+	if err == nil {
+		err = r.conf.wish(args)
+	}
 	if err != nil {
 		return err
 	}
@@ -36,7 +42,7 @@ func (p *plugin) add(ctx context.Context, r *run) error {
 		return types.NewError(types.ErrInvalidNetNS, at(regeneration.StationCNIAdd, err).Error(), "see whether the container's sandbox still exists")
 	}
 	defer n.Close()
-	a := &addition{run: r, netns: n, pod: args}
+	a := &addition{run: r, netns: n, pod: args, agent: r.client.Patient(r.conf.RunDir, r.conf.wait())}
 	res, err := a.attach(ctx)
 	if err != nil {
 		a.undo(context.WithoutCancel(ctx))
@@ -50,7 +56,8 @@ type addition struct {
 	*run
 	netns *podNetns
 	pod   *podArgs
-	steps []undoStep // in the order they were done
+	agent *client.Client // waits for an agent that is starting; one call at a time
+	steps []undoStep     // in the order they were done
 }
 
 // undoStep takes one thing back. It succeeds when there is nothing.
@@ -75,42 +82,53 @@ func (a *addition) undo(ctx context.Context) {
 	}
 }
 
-// attach does the steps.
+// attach does the steps. What an earlier ADD of this attachment left alive is used
+// again, or left alone by a failure; undo takes back only what was made here.
 func (a *addition) attach(ctx context.Context) (*result, error) {
 	mtu, err := a.mtu(ctx)
 	if err != nil {
 		return nil, at(regeneration.StationCNIAdd, err)
 	}
-	before, err := a.clearWay(ctx)
+	v, addrs, again, err := a.earlier(ctx)
 	if err != nil {
 		return nil, at(regeneration.StationCNIAdd, err)
 	}
-	if before != nil {
-		return before, nil
+	if again {
+		a.log.Info("the attachment exists", "link", v.hostName)
+		return a.finish(ctx, v, addrs, "")
 	}
-	v := veth{hostName: a.hostName(), podName: a.args.IfName, mtu: mtu, mark: a.mark()}
-	a.onFailure("link", func(ctx context.Context) error { return a.links.remove(ctx, a.hostName()) })
+	v = veth{hostName: a.hostName(), podName: a.args.IfName, podMAC: a.conf.mac, mtu: mtu, mark: a.mark()}
 	var lease gen.Lease
-	var addrs []netip.Addr
+	made := false
 	err = atOnce(func() (err error) {
 		v, err = a.links.create(ctx, a.netns, v)
+		made = err == nil
 		return at(regeneration.StationLinkBuild, err)
 	}, func() (err error) {
 		lease, addrs, err = a.lease(ctx)
 		return at(regeneration.StationIPAMLease, err)
 	})
+	if made {
+		a.onFailure("link", func(ctx context.Context) error { return a.links.remove(ctx, v.hostName, v.hostIndex) })
+	}
 	if err != nil {
 		return nil, err
 	}
 	a.onFailure("endpoint", func(ctx context.Context) error {
-		_, err := a.client.DeleteContainer(ctx, a.args.ContainerID, a.args.IfName)
+		_, err := a.client.DeleteAttachment(ctx, a.args.ContainerID, a.args.IfName, v.hostIndex)
 		return err
 	})
+	return a.finish(ctx, v, addrs, lease.ID)
+}
+
+// finish configures the pod's end, and returns when the agent says that the endpoint
+// of this very link is ready.
+func (a *addition) finish(ctx context.Context, v veth, addrs []netip.Addr, lease string) (*result, error) {
 	var e gen.Endpoint
-	err = atOnce(func() error {
+	err := atOnce(func() error {
 		return at(regeneration.StationLinkBuild, a.links.configure(ctx, a.netns, v, addrs))
 	}, func() (err error) {
-		e, _, err = a.client.PutEndpoint(ctx, a.request(v, lease))
+		e, _, err = a.agent.PutEndpoint(ctx, a.request(ctx, v, addrs, lease))
 		return at(regeneration.StationCNIReply, err)
 	})
 	if err != nil {
@@ -120,6 +138,10 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	case gen.EndpointDisconnecting, gen.EndpointDisconnected, gen.EndpointInvalid:
 		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeNotReady, "weir endpoint log "+fmt.Sprint(e.ID)+" tells why",
 			"endpoint %d is %s, not ready", e.ID, e.State))
+	}
+	if have, err := endpointAddrs(e); err != nil || e.Interface.HostIndex != v.hostIndex || !slices.Equal(have, addrs) {
+		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeConflict, "delete the pod; weir endpoint get "+fmt.Sprint(e.ID)+" shows what the agent has",
+			"endpoint %d is on link %d with %v, the pod on link %d with %v", e.ID, e.Interface.HostIndex, have, v.hostIndex, addrs))
 	}
 	a.log.Debug("endpoint ready", "endpoint", e.ID, "identity", e.Identity.ID)
 	return newResult(a.args.Netns, v, addrs), nil
@@ -144,50 +166,43 @@ func (a *addition) mtu(ctx context.Context) (int, error) {
 	if a.conf.MTU != 0 {
 		return a.conf.MTU, nil
 	}
-	conf, err := a.client.Config(ctx)
+	conf, err := a.agent.Config(ctx)
 	return conf.Mtu, err
 }
 
-// clearWay deals with what an earlier ADD of this attachment left. An endpoint
-// that is ready on an intact link is the answer to the same request again; any
-// other remains are removed, an interface of somebody else is an error.
-func (a *addition) clearWay(ctx context.Context) (*result, error) {
+// earlier looks at what an earlier ADD of this attachment left. again says that its
+// pair is whole in this namespace and has an endpoint: the same request comes again.
+// An interface that lives, in another namespace or under another name, is an error
+// and stays as it is; so is one of somebody else. A pair that never got an endpoint is
+// removed. What a pair left that is gone is replaced by the agent.
+func (a *addition) earlier(ctx context.Context) (v veth, addrs []netip.Addr, again bool, err error) {
 	v, found, err := a.links.leftover(ctx, a.netns, a.hostName(), a.args.IfName)
+	if err != nil && !errors.Is(err, errNotOurs) {
+		return v, nil, false, err
+	}
+	whole := found && err == nil && !v.podMAC.IsZero()
+	if found {
+		e, failed := a.agent.Endpoint(ctx, a.attachment())
+		if failed != nil && v1.CodeOf(failed) != v1.CodeNotFound {
+			return v, nil, false, failed
+		}
+		lives := failed == nil && e.Interface.HostIndex == v.hostIndex
+		switch {
+		case lives && !whole:
+			return v, nil, false, v1.Errorf(v1.CodeConflict, "call DEL for the container first",
+				"the interface %s of container %s lives, and is not in %s (endpoint %d, attached in %s); nothing was changed", a.args.IfName, a.args.ContainerID, a.args.Netns, e.ID, e.Netns)
+		case lives:
+			addrs, err = a.sameWishes(v, e)
+			return v, addrs, true, err
+		case err == nil:
+			a.log.Warn("removing what an earlier ADD left", "link", v.hostName)
+			return veth{}, nil, false, a.links.remove(ctx, v.hostName, v.hostIndex)
+		}
+	}
 	if err != nil {
-		if errors.Is(err, errNotOurs) && !found {
-			return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "station cni.add: "+err.Error(), "choose another CNI_IFNAME, or remove the interface")
-		}
-		if !errors.Is(err, errNotOurs) {
-			return nil, err
-		}
+		err = types.NewError(types.ErrInvalidEnvironmentVariables, "station cni.add: "+err.Error(), "choose another CNI_IFNAME, or remove the interface")
 	}
-	if !found {
-		return nil, nil
-	}
-	e, err := a.client.Endpoint(ctx, a.attachment())
-	switch {
-	case v1.CodeOf(err) == v1.CodeNotFound:
-	case err != nil:
-		return nil, err
-	case e.State == gen.EndpointReady && e.Interface.Mac == v.podMAC.String() && e.Interface.HostIndex == v.hostIndex:
-		if addrs, err := endpointAddrs(e); err == nil && a.samePod(e) {
-			a.log.Info("the attachment exists and is ready", "endpoint", e.ID)
-			return newResult(a.args.Netns, v, addrs), nil
-		}
-	}
-	a.log.Warn("removing what an earlier ADD left", "link", v.hostName)
-	if _, err := a.client.DeleteContainer(ctx, a.args.ContainerID, a.args.IfName); err != nil {
-		return nil, err
-	}
-	if err := a.links.remove(ctx, v.hostName); err != nil {
-		return nil, err
-	}
-	// The pod's end went with it; anything of that name now is not ours.
-	_, _, err = a.links.leftover(ctx, a.netns, a.hostName(), a.args.IfName)
-	if errors.Is(err, errNotOurs) {
-		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "station cni.add: "+err.Error(), "choose another CNI_IFNAME, or remove the interface")
-	}
-	return nil, err
+	return v, nil, false, err
 }
 
 // mark is what the link is to say of itself.
@@ -196,10 +211,23 @@ func (a *addition) mark() link.Mark {
 	return link.Mark{Container: a.args.ContainerID, Interface: a.args.IfName, Network: a.conf.Name, Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID}
 }
 
-// samePod reports whether the endpoint was made for the pod of this request.
-func (a *addition) samePod(e gen.Endpoint) bool {
-	want := a.pod.podRef()
-	return e.Pod.Namespace == want.Namespace && e.Pod.Name == want.Name && (want.UID == "" || e.Pod.UID == "" || e.Pod.UID == want.UID)
+// sameWishes returns the addresses of an endpoint that exists, if they are what this
+// request asks for.
+func (a *addition) sameWishes(v veth, e gen.Endpoint) ([]netip.Addr, error) {
+	addrs, err := endpointAddrs(e)
+	if err != nil {
+		return nil, err
+	}
+	const next = "call DEL for the container first"
+	for _, want := range a.conf.requested {
+		if !slices.Contains(addrs, want) {
+			return nil, v1.Errorf(v1.CodeConflict, next, "container %s has the addresses %v and not %s", a.args.ContainerID, addrs, want)
+		}
+	}
+	if !a.conf.mac.IsZero() && a.conf.mac != v.podMAC {
+		return nil, v1.Errorf(v1.CodeConflict, next, "the interface of container %s has the MAC address %s and not %s", a.args.ContainerID, v.podMAC, a.conf.mac)
+	}
+	return addrs, nil
 }
 
 // lease asks for addresses that return by themselves if the ADD does not finish.
@@ -208,7 +236,7 @@ func (a *addition) lease(ctx context.Context) (gen.Lease, []netip.Addr, error) {
 	for _, want := range a.conf.requested {
 		req.Requested = append(req.Requested, want.String())
 	}
-	lease, err := a.client.Lease(ctx, req)
+	lease, err := a.agent.Lease(ctx, req)
 	if err != nil {
 		return lease, nil, err
 	}
@@ -221,20 +249,32 @@ func (a *addition) lease(ctx context.Context) (gen.Lease, []netip.Addr, error) {
 }
 
 // request describes the attachment to the agent.
-func (a *addition) request(v veth, lease gen.Lease) gen.EndpointRequest {
-	return gen.EndpointRequest{
+func (a *addition) request(ctx context.Context, v veth, addrs []netip.Addr, lease string) gen.EndpointRequest {
+	left := a.conf.timeout()
+	if end, ok := ctx.Deadline(); ok {
+		left = time.Until(end)
+	}
+	r := gen.EndpointRequest{
 		ContainerID: a.args.ContainerID,
+		Network:     a.conf.Name,
 		Netns:       a.args.Netns,
 		Interface: gen.Interface{HostName: v.hostName, HostIndex: v.hostIndex, ContainerName: v.podName, ContainerIndex: v.podIndex,
 			Mac: v.podMAC.String(), HostMac: v.hostMAC.String(), Mtu: v.mtu},
-		Addressing:       gen.Addressing{Ipv4: lease.Ipv4, Ipv6: lease.Ipv6},
-		LeaseID:          lease.ID,
+		LeaseID:          lease,
 		Pod:              a.pod.podRef(),
 		InfraContainerID: string(a.pod.K8S_POD_INFRA_CONTAINER_ID),
 		Labels:           a.conf.Args.CNI.Labels,
 		Sync:             true,
-		TimeoutSeconds:   max(1, int(a.conf.timeout().Seconds())-1),
+		TimeoutSeconds:   max(1, int(left.Seconds())-1),
 	}
+	for _, addr := range addrs {
+		if addr.Is4() {
+			r.Addressing.Ipv4 = addr.String()
+		} else {
+			r.Addressing.Ipv6 = addr.String()
+		}
+	}
+	return r
 }
 
 func endpointAddrs(e gen.Endpoint) ([]netip.Addr, error) {

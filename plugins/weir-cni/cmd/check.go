@@ -37,6 +37,7 @@ func (p *plugin) check(ctx context.Context, r *run) error {
 		return cnitypes.NewError(codeDiffers, r.args.IfName+" is not as ADD left it: "+err.Error(),
 			"delete the pod, or find out what changes its network namespace")
 	}
+	r.noteNetwork(ctx)
 	health, err := r.client.EndpointHealth(ctx, r.attachment())
 	if err != nil {
 		return cnitypes.NewError(codeHealthQuery, err.Error(), "run weir endpoint list")
@@ -46,6 +47,18 @@ func (p *plugin) check(ctx context.Context, r *run) error {
 			health.Overall, health.Bpf, health.Policy, health.Connected, health.Message), health.Next)
 	}
 	return nil
+}
+
+// noteNetwork tells an agent whose record of the attachment is of a former build of
+// which network it is: until then GC leaves it alone.
+func (r *run) noteNetwork(ctx context.Context) {
+	e, err := r.client.Endpoint(ctx, r.attachment())
+	if err == nil && e.Network == "" {
+		_, err = r.client.ChangeEndpoint(ctx, r.attachment(), gen.EndpointSettings{Network: r.conf.Name})
+	}
+	if err != nil {
+		r.log.Warn("the network of the attachment could not be noted", "network", r.conf.Name, "error", err)
+	}
 }
 
 // expected is the pod's end as the result of ADD describes it.

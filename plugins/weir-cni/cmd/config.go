@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	weirtypes "github.com/weirnet/weir/pkg/types"
 )
 
 // Defaults of the network configuration.
@@ -17,6 +19,7 @@ const (
 	defaultRunDir  = "/var/run/weir"
 	socketName     = "weir.sock" // below the run directory
 	defaultTimeout = 60 * time.Second
+	defaultWait    = 30 * time.Second
 )
 
 // NetConf is the plugin's part of a network configuration. Keys that it does
@@ -33,6 +36,8 @@ type NetConf struct {
 	MTU            int    `json:"mtu"`            // bytes; 0: what the agent says
 	Pool           string `json:"pool"`           // empty: the agent's default
 	TimeoutSeconds int    `json:"timeoutSeconds"` // of a verb; 0: 60
+	// AgentWaitSeconds is how long ADD waits for an agent that is starting; 0: 30.
+	AgentWaitSeconds int `json:"agentWaitSeconds"`
 
 	IPAM       json.RawMessage `json:"ipam"`
 	PrevResult json.RawMessage `json:"prevResult"`
@@ -44,11 +49,15 @@ type NetConf struct {
 	} `json:"args"`
 	RuntimeConfig struct {
 		IPs []string `json:"ips"`
+		MAC string   `json:"mac"`
 	} `json:"runtimeConfig"`
 
-	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments"`
+	// What is still there of this network, and its name of before CNI 1.1 was settled.
+	ValidAttachments json.RawMessage `json:"cni.dev/valid-attachments"`
+	Attachments      json.RawMessage `json:"cni.dev/attachments"`
 
-	requested []netip.Addr // parsed from RuntimeConfig.IPs
+	requested []netip.Addr  // from RuntimeConfig.IPs, and IP of CNI_ARGS
+	mac       weirtypes.MAC // from RuntimeConfig.MAC, or MAC of CNI_ARGS; zero: any
 }
 
 // labelList reads the labels convention of the CNI project: a list of key and
@@ -86,7 +95,8 @@ func (l *labelList) UnmarshalJSON(b []byte) error {
 // parseConfig reads and checks a network configuration. Errors name the field.
 func parseConfig(stdin []byte) (*NetConf, error) {
 	c := &NetConf{}
-	if err := json.Unmarshal(stdin, c); err != nil {
+	err := json.Unmarshal(stdin, c)
+	if err != nil {
 		var wrong *json.UnmarshalTypeError
 		if errors.As(err, &wrong) {
 			return nil, badConfig("field %s: a JSON %s cannot be a %s", wrong.Field, wrong.Value, wrong.Type)
@@ -110,11 +120,17 @@ func parseConfig(stdin []byte) (*NetConf, error) {
 	if c.TimeoutSeconds < 0 || c.TimeoutSeconds > 600 {
 		return nil, badConfig("field timeoutSeconds: %d is not within 1 to 600", c.TimeoutSeconds)
 	}
-	if err := c.checkIPAM(); err != nil {
+	if c.AgentWaitSeconds < 0 || c.AgentWaitSeconds > 600 {
+		return nil, badConfig("field agentWaitSeconds: %d is not within 1 to 600", c.AgentWaitSeconds)
+	}
+	if err = c.checkIPAM(); err != nil {
 		return nil, err
 	}
-	if _, err := parseLevel(c.LogLevel); err != nil {
+	if _, err = parseLevel(c.LogLevel); err != nil {
 		return nil, badConfig("field logLevel: %v", err)
+	}
+	if c.mac, err = parseMAC(c.RuntimeConfig.MAC); err != nil {
+		return nil, badConfig("field runtimeConfig.mac: %v", err)
 	}
 	return c, c.parseIPs()
 }
@@ -138,21 +154,78 @@ func (c *NetConf) checkIPAM() error {
 func (c *NetConf) parseIPs() error {
 	seen := map[bool]string{}
 	for i, text := range c.RuntimeConfig.IPs {
-		a, err := netip.ParseAddr(text)
+		a, err := parseAddr(text)
 		if err != nil {
-			var p netip.Prefix
-			p, err = netip.ParsePrefix(text)
-			a = p.Addr()
+			return badConfig("field runtimeConfig.ips[%d]: %v", i, err)
 		}
-		if err != nil || a.Zone() != "" {
-			return badConfig("field runtimeConfig.ips[%d]: %q is no IP address", i, text)
-		}
-		a = a.Unmap()
 		if other, twice := seen[a.Is4()]; twice {
 			return badConfig("field runtimeConfig.ips[%d]: %s and %s are of one family; ask for one of each at the most", i, other, text)
 		}
 		seen[a.Is4()] = text
 		c.requested = append(c.requested, a)
+	}
+	return nil
+}
+
+// parseAddr reads an address with or without a prefix length.
+func parseAddr(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		var p netip.Prefix
+		p, err = netip.ParsePrefix(text)
+		a = p.Addr()
+	}
+	if err != nil || a.Zone() != "" {
+		return a, fmt.Errorf("%q is no IP address", text)
+	}
+	return a.Unmap(), nil
+}
+
+// parseMAC reads the hardware address of one interface; zero for none.
+func parseMAC(text string) (m weirtypes.MAC, err error) {
+	if text == "" {
+		return m, nil
+	}
+	if m, err = weirtypes.ParseMAC(text); err != nil {
+		return m, err
+	}
+	if m.IsZero() || m[0]&1 != 0 {
+		return m, fmt.Errorf("%q is not the address of one interface", text)
+	}
+	return m, nil
+}
+
+// wish takes the addresses over that CNI_ARGS asks for; they must not contradict
+// runtimeConfig, in which a runtime may say the same again.
+func (c *NetConf) wish(a *podArgs) error {
+	refuse := func(format string, args ...any) error {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: "+fmt.Sprintf(format, args...), "give one address of each family at the most, and each one way")
+	}
+	if a.IP != "" {
+		want, err := parseAddr(string(a.IP))
+		if err != nil {
+			return refuse("IP: %v", err)
+		}
+		given := false
+		for _, other := range c.requested {
+			if other.Is4() == want.Is4() && other != want {
+				return refuse("IP %s and runtimeConfig.ips %s are of one family", want, other)
+			}
+			given = given || other == want
+		}
+		if !given {
+			c.requested = append(c.requested, want)
+		}
+	}
+	mac, err := parseMAC(string(a.MAC))
+	if err != nil {
+		return refuse("MAC: %v", err)
+	}
+	if !mac.IsZero() && !c.mac.IsZero() && mac != c.mac {
+		return refuse("MAC %s and runtimeConfig.mac %s differ", mac, c.mac)
+	}
+	if !mac.IsZero() {
+		c.mac = mac
 	}
 	return nil
 }
@@ -170,6 +243,14 @@ func (c *NetConf) timeout() time.Duration {
 	return time.Duration(c.TimeoutSeconds) * time.Second
 }
 
+// wait is how long ADD waits for an agent that is starting.
+func (c *NetConf) wait() time.Duration {
+	if c.AgentWaitSeconds == 0 {
+		return defaultWait
+	}
+	return time.Duration(c.AgentWaitSeconds) * time.Second
+}
+
 func badConfig(format string, args ...any) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, "network configuration: "+fmt.Sprintf(format, args...), "mend the CNI configuration and try again")
 }
@@ -181,6 +262,8 @@ type podArgs struct {
 	K8S_POD_NAMESPACE          types.UnmarshallableString
 	K8S_POD_UID                types.UnmarshallableString
 	K8S_POD_INFRA_CONTAINER_ID types.UnmarshallableString
+	IP                         types.UnmarshallableString
+	MAC                        types.UnmarshallableString
 }
 
 // parseArgs reads CNI_ARGS. An unknown key is an error unless IgnoreUnknown is
@@ -189,10 +272,6 @@ func parseArgs(s string) (*podArgs, error) {
 	a := &podArgs{}
 	if err := types.LoadArgs(s, a); err != nil {
 		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_ARGS: "+err.Error(), "set IgnoreUnknown=1 if the runtime passes further arguments")
-	}
-	if (a.K8S_POD_NAME == "") != (a.K8S_POD_NAMESPACE == "") {
-		return nil, types.NewError(types.ErrInvalidEnvironmentVariables,
-			fmt.Sprintf("CNI_ARGS: K8S_POD_NAMESPACE %q and K8S_POD_NAME %q must both be given or neither", a.K8S_POD_NAMESPACE, a.K8S_POD_NAME), "")
 	}
 	return a, nil
 }

@@ -10,11 +10,11 @@ import (
 func (p *plugin) del(ctx context.Context, r *run) error {
 	queued, err := r.client.DeleteOrQueue(ctx, r.conf.RunDir, r.args.ContainerID, r.args.IfName)
 	if queued {
-		r.log.Warn("the agent is not running; the deletion is queued for its next start", "run-dir", r.conf.RunDir)
+		r.log.Warn("the agent takes no deletions now; it is queued, and the agent carries it out when it is there", "run-dir", r.conf.RunDir)
 	}
 	// The link goes even when the agent could not be told: a pod that the
 	// runtime gave up must not talk any more.
-	if linkErr := r.links.remove(ctx, r.hostName()); linkErr != nil {
+	if linkErr := r.links.remove(ctx, r.hostName(), 0); linkErr != nil {
 		r.log.Warn("the link could not be removed; it goes with the namespace", "error", linkErr)
 	}
 	return err

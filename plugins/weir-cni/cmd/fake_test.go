@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -61,8 +62,8 @@ func (m mortal) configure(ctx context.Context, n *podNetns, v veth, addrs []neti
 func (m mortal) leftover(ctx context.Context, n *podNetns, hostName, podName string) (veth, bool, error) {
 	return kernel{}.leftover(ctx, n, hostName, podName)
 }
-func (m mortal) remove(ctx context.Context, hostName string) error {
-	return kernel{}.remove(ctx, hostName)
+func (m mortal) remove(ctx context.Context, hostName string, index int) error {
+	return kernel{}.remove(ctx, hostName, index)
 }
 
 // fakeAgent answers the API on a real socket and keeps leases and endpoints.
@@ -78,6 +79,7 @@ type fakeAgent struct {
 	asked     []api.LeaseRequest
 	health    gen.EndpointHealth
 	ready     bool
+	state     gen.EndpointState        // of new endpoints
 	families  string                   // "4", "6" or "46"
 	onPut     func(containerID string) // called before an endpoint is made
 	fail      error                    // of a PUT
@@ -90,7 +92,7 @@ type endpointHandlers = endpointapi.Handlers
 
 func newAgent(t *testing.T) *fakeAgent {
 	f := &fakeAgent{t: t, runDir: filepath.Join(t.TempDir(), "run"), leases: map[string]gen.Lease{}, endpoints: map[string]gen.Endpoint{},
-		health: gen.EndpointHealth{Overall: gen.StateOk, Bpf: gen.StateOk, Policy: gen.StateOk, Connected: true}, ready: true, families: "46"}
+		health: gen.EndpointHealth{Overall: gen.StateOk, Bpf: gen.StateOk, Policy: gen.StateOk, Connected: true}, ready: true, state: gen.EndpointReady, families: "46"}
 	f.start()
 	t.Cleanup(func() { f.stop() })
 	return f
@@ -154,11 +156,11 @@ func (f *fakeAgent) Create(_ context.Context, r endpointapi.Request) (gen.Endpoi
 	if f.fail != nil {
 		return gen.Endpoint{}, false, f.fail
 	}
-	if e, ok := f.endpoints[r.Key()]; ok {
+	if e, ok := f.endpoints[r.Key()]; ok && e.Interface.HostIndex == r.HostIfIndex {
 		return e, false, nil
 	}
 	f.next++
-	e := gen.Endpoint{ID: uint16(f.next), State: gen.EndpointReady, ContainerID: r.ContainerID,
+	e := gen.Endpoint{ID: uint16(f.next), State: f.state, ContainerID: r.ContainerID, Network: r.Network, Netns: r.Netns,
 		Interface: gen.Interface{HostName: r.HostIfName, HostIndex: r.HostIfIndex, ContainerName: r.IfName, Mac: r.MAC.String(), HostMac: r.HostMAC.String()},
 		Pod:       gen.PodRef{Namespace: r.PodNamespace, Name: r.PodName, UID: r.PodUID}}
 	e.Policy.Ingress, e.Policy.Egress = gen.Open, gen.Open
@@ -174,18 +176,28 @@ func (f *fakeAgent) Create(_ context.Context, r endpointapi.Request) (gen.Endpoi
 
 func (f *fakeAgent) Counters(id.Ref) ([]gen.RuleCounter, bool, error) { return nil, false, nil }
 
-func (f *fakeAgent) Change(context.Context, id.Ref, gen.EndpointSettings) (gen.Endpoint, bool, error) {
-	return gen.Endpoint{}, false, nil
+func (f *fakeAgent) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (gen.Endpoint, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e, ok := f.endpoints[ref.Text]
+	if ok {
+		e.Network = s.Network
+		f.endpoints[ref.Text] = e
+	}
+	return e, ok, nil
 }
 
 func (f *fakeAgent) Delete(context.Context, id.Ref) (bool, []error) {
 	return false, []error{errors.New("not used")}
 }
 
-func (f *fakeAgent) DeleteContainer(_ context.Context, containerID, ifName string) (n int, _ []error) {
+func (f *fakeAgent) DeleteContainer(_ context.Context, containerID, ifName string, only endpointapi.Only) (n int, _ []error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := containerID + ":" + ifName
+	if !only.Means(f.endpoints[key].Interface.HostIndex, time.Time{}) {
+		return 0, nil
+	}
 	if _, ok := f.endpoints[key]; ok {
 		n++
 	}

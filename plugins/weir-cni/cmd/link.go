@@ -70,9 +70,12 @@ type veth struct {
 type kernel struct{}
 
 // create makes the pair with the pod's end in its namespace under its final
-// name. Both ends are down.
+// name, and with the hardware address that is asked for. Both ends are down.
 func (kernel) create(ctx context.Context, n *podNetns, v veth) (veth, error) {
-	v.hostMAC, v.podMAC = link.NewMAC(), link.NewMAC()
+	v.hostMAC = link.NewMAC()
+	if v.podMAC.IsZero() {
+		v.podMAC = link.NewMAC()
+	}
 	v.mark.PodMAC = v.podMAC
 	h, err := link.CreateVeth(ctx, link.Pair{HostName: v.hostName, PodName: v.podName, NetNS: n.fd(), HostMAC: v.hostMAC, PodMAC: v.podMAC, MTU: v.mtu, Mark: v.mark})
 	v.hostIndex, v.podIndex = h.Index, h.PeerIndex
@@ -110,8 +113,20 @@ func (kernel) leftover(_ context.Context, n *podNetns, hostName, podName string)
 	return v, true, err
 }
 
-// remove takes the pair down by its name on the node; one that is gone is no error.
-func (kernel) remove(_ context.Context, hostName string) error { return link.Delete(hostName) }
+// remove takes the pair down by its name on the node, and by its index where that is
+// not 0; one that is gone is no error.
+func (kernel) remove(_ context.Context, hostName string, index int) error {
+	if index != 0 {
+		h, err := link.ByName(hostName)
+		if errors.Is(err, link.ErrNotFound) || err == nil && h.Index != index {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return link.Delete(hostName)
+}
 
 // hostPrefix is the address as a prefix of full length, as a result carries it.
 func hostPrefix(a netip.Addr) net.IPNet {

@@ -43,7 +43,7 @@ type linker interface {
 	create(ctx context.Context, n *podNetns, v veth) (veth, error)
 	configure(ctx context.Context, n *podNetns, v veth, addrs []netip.Addr) error
 	leftover(ctx context.Context, n *podNetns, hostName, podName string) (veth, bool, error)
-	remove(ctx context.Context, hostName string) error
+	remove(ctx context.Context, hostName string, index int) error
 }
 
 // plugin is one run of the program.
@@ -87,7 +87,7 @@ func nextStep(code uint) string {
 	case types.ErrDecodingFailure, types.ErrInvalidNetworkConfig, types.ErrIncompatibleCNIVersion:
 		return "mend the CNI configuration and try again"
 	case types.ErrInvalidEnvironmentVariables:
-		return "set the CNI_ variables as the CNI specification asks; a container runtime does"
+		return "set the CNI_ variables as the CNI specification asks"
 	}
 	return ""
 }
@@ -163,7 +163,7 @@ func cniError(err error) error {
 			text = "station " + string(s.station) + ": " + text
 		}
 		switch e.Code {
-		case v1.CodeUnreachable, v1.CodeNotReady, v1.CodeTimeout, v1.CodeExhausted:
+		case v1.CodeUnreachable, v1.CodeStarting, v1.CodeNotReady, v1.CodeTimeout, v1.CodeExhausted:
 			code = types.ErrTryAgainLater
 		}
 	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

@@ -45,7 +45,7 @@ func newNode(t *testing.T) *node {
 
 // list is a network configuration of a version, with further keys of the plugin.
 func (n *node) list(version string, more ...string) *libcni.NetworkConfigList {
-	text := fmt.Sprintf(`{"cniVersion":%q,"name":"weir","plugins":[{"type":"weir-cni","runDir":%q,"capabilities":{"ips":true}%s}]}`,
+	text := fmt.Sprintf(`{"cniVersion":%q,"name":"weir","plugins":[{"type":"weir-cni","runDir":%q,"capabilities":{"ips":true,"mac":true}%s}]}`,
 		version, n.runDir, strings.Join(append([]string{""}, more...), ","))
 	l, err := libcni.ConfListFromBytes([]byte(text))
 	require.NoError(n.t, err)
@@ -160,7 +160,7 @@ func TestAddTwiceReturnsTheSameAttachment(t *testing.T) {
 	again, err := n.cni.AddNetworkList(t.Context(), list, rt)
 	require.NoError(t, err)
 	require.Equal(t, asText(t, first), asText(t, again))
-	require.Len(t, n.requests, 1)
+	require.Len(t, n.Endpoints(), 1)
 	require.NoError(t, n.cni.DelNetworkList(t.Context(), list, rt))
 	requireNothing(t, n, pod, "after DEL")
 }
@@ -460,7 +460,6 @@ func TestBadInputIsRefusedWithTheField(t *testing.T) {
 		"a delegated ipam":        {more: `"ipam":{"type":"host-local"}`, code: types.ErrInvalidNetworkConfig, text: "field ipam.type"},
 		"a relative path":         {more: `"logFile":"x.log"`, code: types.ErrInvalidNetworkConfig, text: "field logFile"},
 		"an unknown CNI argument": {change: func(r *libcni.RuntimeConf) { r.Args = [][2]string{{"COLOUR", "red"}} }, code: types.ErrInvalidEnvironmentVariables, text: "COLOUR"},
-		"half a pod":              {change: func(r *libcni.RuntimeConf) { r.Args = [][2]string{{"K8S_POD_NAME", "x"}} }, code: types.ErrInvalidEnvironmentVariables, text: "K8S_POD_NAMESPACE"},
 		"a missing namespace":     {change: func(r *libcni.RuntimeConf) { r.NetNS = "/run/netns/weir-not-there" }, code: types.ErrInvalidNetNS, text: "weir-not-there"},
 		"a file":                  {change: func(r *libcni.RuntimeConf) { r.NetNS = file }, code: types.ErrInvalidNetNS, text: "no namespace"},
 		"another namespace kind": {change: func(r *libcni.RuntimeConf) {
@@ -469,6 +468,8 @@ func TestBadInputIsRefusedWithTheField(t *testing.T) {
 		"the node's own namespace": {change: func(r *libcni.RuntimeConf) {
 			r.NetNS = fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
 		}, code: types.ErrInvalidNetNS, text: "node's own"},
+		"an address in CNI_ARGS": {change: func(r *libcni.RuntimeConf) { r.Args = append(r.Args, [2]string{"IP", "10.9.0.300"}) }, code: types.ErrInvalidEnvironmentVariables, text: "IP: "},
+		"a group MAC address":    {change: func(r *libcni.RuntimeConf) { r.Args = append(r.Args, [2]string{"MAC", "01:02:03:04:05:06"}) }, code: types.ErrInvalidEnvironmentVariables, text: "MAC: "},
 		"two addresses of a family": {change: func(r *libcni.RuntimeConf) {
 			r.CapabilityArgs = map[string]any{"ips": []string{"10.0.0.1", "10.0.0.2"}}
 		}, code: types.ErrInvalidNetworkConfig, text: "runtimeConfig.ips[1]"},
