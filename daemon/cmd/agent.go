@@ -120,6 +120,7 @@ func newAgent(m modules) error {
 		return err
 	}
 	manager.Observe(a.forget)
+	manager.Observe(programWarnings(m.Warnings))
 	m.Repository.Observe(manager)
 	a.server = api.NewServer(api.Config{
 		Path: cfg.SocketPath, Group: cfg.SocketGroup, Logger: m.Log, Software: version.String(), Handlers: a.handlers(),
@@ -184,7 +185,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 		return err
 	}
 	a.status.step("loading the data plane")
-	if err := a.datapath.Initialize(ctx); err != nil {
+	if err := a.startDatapath(ctx, run); err != nil {
 		return err
 	}
 	a.warnOfForwardPolicy(ctx)
