@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -62,12 +63,18 @@ func (tr *traffic) check(t *testing.T, when string) {
 // twenty is a node with twenty endpoints in five sets of labels, three of them a trio.
 func twenty(t *testing.T, root string) (b *box.Box, web, client, stranger *lab.AttachedPod) {
 	t.Helper()
+	return twentyOf(t, root, "")
+}
+
+// twentyOf is twenty with the binaries in a directory; empty: those of now.
+func twentyOf(t *testing.T, root, binaries string) (b *box.Box, web, client, stranger *lab.AttachedPod) {
+	t.Helper()
 	var pods strings.Builder
 	pods.WriteString(box.PodYAML("x", "web", "app=web", "http=80") + box.PodYAML("x", "client", "role=client", "") + box.PodYAML("x", "stranger", "role=other", ""))
 	for i := range 17 {
 		pods.WriteString(box.PodYAML("x", fmt.Sprintf("more-%d", i), fmt.Sprintf("set=%d", i%5), ""))
 	}
-	b = box.Start(t, box.Options{BPFRoot: root, Files: map[string]string{"pods.yaml": pods.String(), "web.yaml": webOnly}})
+	b = box.Start(t, box.Options{BPFRoot: root, Binaries: binaries, Files: map[string]string{"pods.yaml": pods.String(), "web.yaml": webOnly}})
 	web = b.Add(lab.Pod{Namespace: "x", Name: "web", Ports: []lab.Port{http80}})
 	client = b.Add(lab.Pod{Namespace: "x", Name: "client"})
 	stranger = b.Add(lab.Pod{Namespace: "x", Name: "stranger"})
@@ -84,6 +91,9 @@ func stateFiles(b *box.Box) (n int, err error) {
 		err = filepath.WalkDir(filepath.Join(b.Dir(), dir), func(_ string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
 				n++
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // nothing was stored there yet, or it went while we looked
 			}
 			return err
 		})
