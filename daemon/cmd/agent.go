@@ -173,6 +173,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	for _, name := range a.maps.postponed(a.cfg) {
 		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + ": another change of its size was not finished when the last agent ended, and is now", Next: "restart the agent to give it the size that is configured"})
 	}
+	a.tellReplaced()
 	a.status.step("reading policies and pods")
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
