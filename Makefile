@@ -5,7 +5,7 @@ BIN := $(CURDIR)/bin
 # The only list of the Debian packages that building, testing and the demo need.
 DEBS := clang-19 llvm-19 libbpf-dev linux-libc-dev gcc libc6-dev bpftool iproute2 iputils-ping procps nftables iptables iperf3 tcpdump containernetworking-plugins podman crun busybox-static libxml2-utils curl ca-certificates git
 
-.PHONY: help deps build demo lab test bench lint generate
+.PHONY: help deps build demo lab test soak bench lint generate
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,6 +36,9 @@ lab: build ## bring examples/shop up and leave it running (root); take it down w
 
 test: deps build ## all tests: unit, kernel and lab (root)
 	@$(GO) run ./test/run
+
+soak: deps build ## the long forms of the tests that repeat something: hundreds of restarts, of pods, an upgrade (root)
+	@WEIR_SOAK=1 WEIR_KERNEL_TESTS=1 $(GO) test -count=1 -p 1 -timeout 4h ./test/node ./pkg/...
 
 bench: deps build ## measure Weir against the bare redirect in one run (root)
 	@$(GO) run ./test/bench

@@ -134,6 +134,7 @@ func newAgent(m modules) error {
 	}
 	m.Leases.own = a.node.Addresses
 	manager.Observe(a.forget)
+	manager.Observe(programWarnings(m.Warnings))
 	m.Repository.Observe(manager)
 	a.server = api.NewServer(api.Config{
 		Path: cfg.SocketPath, Group: cfg.SocketGroup, Logger: m.Log, Software: version.String(), Handlers: a.handlers(), Starting: true,
@@ -187,6 +188,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + ": another change of its size was not finished when the last agent ended, and is now", Next: "restart the agent to give it the size that is configured"})
 	}
 	a.tellAside()
+	a.tellReplaced()
 	// Reads are answered from here on: whoever waits for the agent sees what it is at.
 	if err := a.server.Listen(); err != nil {
 		return err
@@ -214,7 +216,7 @@ func (a *agent) bringUp(ctx, run context.Context) error {
 		return err
 	}
 	a.status.step("loading the data plane")
-	if err := a.datapath.Initialize(ctx); err != nil {
+	if err := a.startDatapath(ctx, run); err != nil {
 		return err
 	}
 	a.status.step("restoring endpoints")

@@ -160,6 +160,8 @@ func healthState(word string) gen.State {
 		return gen.StateOk
 	case "degraded":
 		return gen.StateFailing
+	case "former":
+		return gen.StateWarning
 	}
 	return gen.StateStarting
 }

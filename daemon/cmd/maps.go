@@ -3,11 +3,13 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/datapath/pinned"
+	"github.com/weirnet/weir/pkg/health"
 	"github.com/weirnet/weir/pkg/maps/ctmap"
 	"github.com/weirnet/weir/pkg/maps/policymap"
 )
@@ -19,7 +21,7 @@ type kernelMaps struct {
 }
 
 // openMaps opens the pinned maps or creates them; one of another size is replaced,
-// one whose layout differs is an error that says what to do.
+// so is one of another layout, see package pinned.
 func openMaps(root bpf.Root, c *Config) (*kernelMaps, error) {
 	m, err := pinned.Open(root, pinned.Sizes{
 		IPCacheEntries: c.IPCacheEntries, CTEntries: c.CTEntries, EventBytes: c.EventBytes, Policies: policymap.Limits{Entries: int(c.PolicyEntries)},
@@ -80,4 +82,21 @@ func (m *kernelMaps) sweepFlows(gone func(ctmap.Flow)) error {
 // pushes connections out before all room is taken: each CPU keeps some of it free.
 func crowds(flows int, table *ctmap.Map) bool {
 	return 4*uint64(flows) >= 3*uint64(table.Map().MaxEntries())
+}
+
+// tellReplaced tells of maps that took the place of ones of another layout. Of those
+// that are not known the entries were lost.
+func (a *agent) tellReplaced() {
+	for _, r := range a.maps.Replaced {
+		a.log.Warn("A map of another layout was replaced", "pin", r.Path, "differences", r.Differences, "converted", r.Entries, "aside", r.Aside)
+		if r.Aside == "" {
+			continue
+		}
+		a.warnings.Set(health.Warning{
+			Code: "map-set-aside", Subject: r.Aside,
+			Text: fmt.Sprintf("%s was of a layout that this version does not know (%s), is set aside at %s and made anew; programs of before use it until they are replaced",
+				r.Path, strings.Join(r.Differences, ", "), r.Aside),
+			Next: "rm " + r.Aside,
+		})
+	}
 }

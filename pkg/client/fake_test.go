@@ -157,4 +157,6 @@ func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (ge
 	return e, found, nil
 }
 
-func (f *fake) DeleteContainer(context.Context, string, string, endpointapi.Only) (int, []error) { return 1, nil }
+func (f *fake) DeleteContainer(context.Context, string, string, endpointapi.Only) (int, []error) {
+	return 1, nil
+}

@@ -149,7 +149,7 @@ type Health struct {
 	OK        bool
 	Connected bool   // exposed: packets can reach the pod
 	Policy    string // "ok", "behind", "degraded" or "none"
-	Programs  string // "ok" or "none"
+	Programs  string // "ok", "former" or "none"
 	Reason    string // why OK is false
 }
 
@@ -161,8 +161,11 @@ func (r *Row) Health() Health {
 		h.Policy, h.Programs = "none", "none"
 	case r.Degraded != "":
 		h.Policy, h.Reason = "degraded", r.Degraded
-	case r.Restored || !r.InSync():
+	case !r.InSync():
 		h.Policy = "behind"
+	}
+	if h.Connected && r.Refused != "" {
+		h.Programs = "former"
 	}
 	h.OK = r.State == regeneration.StateReady && h.Policy == "ok"
 	if !h.OK && h.Reason == "" {

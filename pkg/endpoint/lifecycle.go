@@ -125,7 +125,7 @@ func (e *Endpoint) SetPrefix(addr netip.Addr, prefix identity.NumericIdentity) {
 		if addr == t.Row.IPv6 {
 			i = 1
 		}
-		if t.Row.Built() && t.Row.PrefixIdentities[i] != prefix {
+		if t.Row.Enforces() && t.Row.PrefixIdentities[i] != prefix {
 			t.regenerate(regeneration.LevelPolicy, "prefix identity changed")
 		}
 	})

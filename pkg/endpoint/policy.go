@@ -112,6 +112,7 @@ type Outcome struct {
 	Entries          map[policytypes.Key]policytypes.Entry
 	PolicyRevision   uint64
 	Degraded         string // why more than the policy says is denied; empty otherwise
+	Refused          error  // why the programs of before run on; nil if those wanted were attached
 }
 
 // CommitBuild records what the build has put into the kernel, and moves to
@@ -125,7 +126,13 @@ func (e *Endpoint) CommitBuild(o Outcome) (ready bool) {
 	defer t.Unlock()
 	e.own.building, e.own.buildID = false, 0
 	r := t.Row
-	r.Realized, r.PrefixIdentities, r.Restored, r.LabelsInForce = &o.Layout, o.PrefixIdentities, false, e.own.buildFor
+	r.Realized, r.PrefixIdentities, r.Restored, r.Refused, r.LabelsInForce = &o.Layout, o.PrefixIdentities, false, "", e.own.buildFor
+	r.policyInForce(o)
+	return t.SetState(regeneration.StateReady, "")
+}
+
+// policyInForce records the policy that a build put into force.
+func (r *Row) policyInForce(o Outcome) {
 	r.Slot, r.SlotGroup, r.KernelRevision, r.Degraded = o.Slot, o.SlotGroup, o.KernelRevision, o.Degraded
 	r.KernelSettings, r.building = o.Settings, nil
 	r.PolicyEntries, r.RealizedPolicy = len(o.Entries), o.Entries
@@ -134,7 +141,20 @@ func (e *Endpoint) CommitBuild(o Outcome) (ready bool) {
 	if r.PolicyRevision >= r.AffectedRevision {
 		r.PolicyRevision = r.NextPolicyRevision // later ones do not concern this endpoint
 	}
-	return t.SetState(regeneration.StateReady, "")
+}
+
+// CommitPolicy records a build that put its policy into force, but left the programs
+// of before on the link because its own could not be loaded. It moves back to
+// waiting-to-regenerate and reports whether the caller should retry, as FailBuild does.
+func (e *Endpoint) CommitPolicy(o Outcome, level regeneration.Level) (retry bool) {
+	t, err := e.lock()
+	if err != nil {
+		return false
+	}
+	defer t.Unlock()
+	t.Row.policyInForce(o)
+	t.Row.Refused = o.Refused.Error()
+	return t.failed(fmt.Errorf("the programs of before run on, under the policy of now: %w", o.Refused), level)
 }
 
 // FailBuild records why a build failed and moves back to
@@ -146,10 +166,16 @@ func (e *Endpoint) FailBuild(cause error, level regeneration.Level, revision uin
 		return false
 	}
 	defer t.Unlock()
-	e.own.building, e.own.buildID = false, 0
-	e.own.pending = regeneration.Max(e.own.pending, level)
-	t.Row.building = nil
 	t.Row.AttemptedRevision = max(t.Row.AttemptedRevision, revision)
+	return t.failed(cause, level)
+}
+
+// failed ends a build that did not do all that it was to.
+func (t *Turn) failed(cause error, level regeneration.Level) (retry bool) {
+	own := &t.e.own
+	own.building, own.buildID = false, 0
+	own.pending = regeneration.Max(own.pending, level)
+	t.Row.building = nil
 	if t.state == regeneration.StateWaitingForIdentity {
 		return t.Row.Built()
 	}
@@ -180,9 +206,9 @@ func (e *Endpoint) PolicyChanged(affected func(labels.LabelArray) bool, revision
 		r.NextPolicyRevision = max(r.NextPolicyRevision, revision)
 		// What a built endpoint that is not in sync enforces is of other labels or
 		// an older revision than those that affected was asked about.
-		if hit || r.LabelRevision != before.LabelRevision || r.Built() && !r.InSync() {
+		if hit || r.LabelRevision != before.LabelRevision || r.Enforces() && !r.InSync() {
 			r.AffectedRevision = max(r.AffectedRevision, revision)
-			if r.PolicyRevision < revision || !r.Built() {
+			if r.PolicyRevision < revision || !r.Enforces() {
 				build = true
 				t.regenerate(regeneration.LevelPolicy, fmt.Sprintf("policy revision %d", revision))
 			}
@@ -218,5 +244,5 @@ func (r *Row) settled(revision uint64) bool {
 	if !r.State.Alive() || r.PolicyRevision >= revision {
 		return true
 	}
-	return !r.Built() && r.State != regeneration.StateRegenerating
+	return !r.Enforces() && r.State != regeneration.StateRegenerating
 }

@@ -67,6 +67,7 @@ type Row struct {
 	State    regeneration.State
 	Reason   string // why the endpoint is not ready, or what went wrong last; empty when all is well
 	Degraded string // why the endpoint denies more than its policy although it is ready; empty otherwise
+	Refused  string // why programs of before run instead of those wanted; empty if they do not
 	Restored bool   // came from a record of an earlier agent and has not been built since
 	Created  time.Time
 	BootID   string // of the kernel that has the link; empty in records of former builds
@@ -112,6 +113,10 @@ type Row struct {
 // Built reports whether a build of this agent has put the endpoint into the kernel.
 func (r *Row) Built() bool { return r.Realized != nil }
 
+// Enforces reports whether a build of this agent has put a policy into force, perhaps
+// under programs of before.
+func (r *Row) Enforces() bool { return r.Built() || r.Refused != "" }
+
 // Audits reports whether what a rule denies may pass: that is asked for, or the
 // kernel has it still.
 func (r *Row) Audits() bool { return r.Audit || r.KernelSettings.Audit }
@@ -119,14 +124,14 @@ func (r *Row) Audits() bool { return r.Audit || r.KernelSettings.Audit }
 // EnforcementInForce is the mode that the kernel has, or, where that is not
 // known, the one that is asked for.
 func (r *Row) EnforcementInForce() policytypes.Enforcement {
-	if r.Built() {
+	if r.Enforces() {
 		return r.KernelSettings.Enforcement
 	}
 	return r.Enforcement
 }
 
 // InSync reports whether the policy in force is the one that was last asked for.
-func (r *Row) InSync() bool { return r.Built() && r.PolicyRevision >= r.AffectedRevision }
+func (r *Row) InSync() bool { return r.Enforces() && r.PolicyRevision >= r.AffectedRevision }
 
 // readyFor reports whether the endpoint has been ready since it was asked: it was
 // built with the labels and the policy that it had then, or newer ones. What
@@ -161,7 +166,7 @@ func (r *Row) PolicyGroup() string {
 
 // same reports whether nothing worth publishing differs. Seq is ignored.
 func (r *Row) same(o *Row) bool {
-	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored && r.Settings == o.Settings &&
+	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Refused == o.Refused && r.Restored == o.Restored && r.Settings == o.Settings &&
 		r.Link == o.Link && r.Pod == o.Pod && r.PodSeen == o.PodSeen && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
 		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.LabelsInForce == o.LabelsInForce && r.Identity == o.Identity &&
 		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot && r.SlotGroup == o.SlotGroup &&

@@ -76,7 +76,7 @@ func (e *Endpoint) Change(ctx context.Context, change func(*Settings)) error {
 	reason := "" // the last one: a build that runs has none
 	row, err := e.Wait(ctx, func(r *Row) bool {
 		reason = cmp.Or(r.Reason, reason)
-		return r.Built() && r.KernelSettings == want || !r.State.Alive()
+		return r.Enforces() && r.KernelSettings == want || !r.State.Alive()
 	})
 	back := before
 	back.Audit = before.Audit && want.Audit
@@ -115,7 +115,7 @@ func (e *Endpoint) takeBack(want, back Settings, cause error) error {
 	late := false
 	var written error
 	err := e.Update(func(t *Turn) {
-		if late = t.Row.Built() && t.Row.KernelSettings == want; late {
+		if late = t.Row.Enforces() && t.Row.KernelSettings == want; late {
 			return // they were put into force after all
 		}
 		if written = t.writeSettings(back); written != nil {
@@ -147,5 +147,5 @@ func (e *Endpoint) takeBack(want, back Settings, cause error) error {
 // mayHave reports whether the kernel has the settings, or a build that runs may
 // give them to it.
 func (r *Row) mayHave(s Settings) bool {
-	return r.Built() && r.KernelSettings == s || r.building != nil && *r.building == s
+	return r.Enforces() && r.KernelSettings == s || r.building != nil && *r.building == s
 }

@@ -25,6 +25,7 @@ type Options struct {
 	BPFRoot    string            // directory on a bpffs of this test, as testutils.Kernel gives it
 	Files      map[string]string // YAML by file name
 	AgentFlags []string          // beside those that Start sets; a later flag wins
+	Binaries   string            // directory of weir-agent and weir-cni; empty: those of "make build"
 	Hosts      []lab.Host        // outside
 	IPv4, IPv6 string            // pools; empty: 10.78.0.0/16 and fd00:78::/112; "none": no such family
 }
@@ -58,7 +59,7 @@ func Start(t testing.TB, o Options) *Box {
 	}
 	cfg := lab.Config{
 		Dir: filepath.Join(dir, "lab"), SourceDir: b.Source, BPFRoot: filepath.Join(o.BPFRoot, "node"), NodeName: "box",
-		Agent: Binary(t, "weir-agent"), Plugin: Binary(t, "weir-cni"), Hosts: o.Hosts, Ready: WaitReady,
+		Agent: binary(t, o.Binaries, "weir-agent"), Plugin: binary(t, o.Binaries, "weir-cni"), Hosts: o.Hosts, Ready: WaitReady,
 	}
 	for _, pool := range []struct{ flag, given, usual string }{{"ipv4-pool", o.IPv4, "10.78.0.0/16"}, {"ipv6-pool", o.IPv6, "fd00:78::/112"}} {
 		switch pool.given {
@@ -106,6 +107,13 @@ func Binary(t testing.TB, name string) string {
 		t.Fatalf("%v; run make build first", err)
 	}
 	return path
+}
+
+func binary(t testing.TB, dir, name string) string {
+	if dir != "" {
+		return filepath.Join(dir, name)
+	}
+	return Binary(t, name)
 }
 
 // WaitReady waits up to 30 seconds until the agent behind a socket is ready.

@@ -55,7 +55,10 @@ type Orchestrator struct {
 
 	lock        compilationLock
 	initialized chan struct{} // closed by the first successful Initialize
-	once        sync.Once     // guards that
+
+	mu      sync.Mutex    // guards what follows and the closing of initialized
+	changed chan struct{} // closed and made anew when an Initialize ends
+	failure error         // of the last Initialize; nil while it runs or after a success
 }
 
 // gate is one thing that a build must pass; leave undoes it after the build.
@@ -63,7 +66,7 @@ type gate func(ctx context.Context) (leave func(), err error)
 
 // New makes an Orchestrator that has not initialised anything yet.
 func New(cfg Config) *Orchestrator {
-	o := &Orchestrator{cfg: cfg, hooks: kernelHooks(), initialized: make(chan struct{})}
+	o := &Orchestrator{cfg: cfg, hooks: kernelHooks(), initialized: make(chan struct{}), changed: make(chan struct{})}
 	// This order is firm, see the package documentation.
 	o.order = []gate{o.waitInitialized, o.shareLock}
 	return o
@@ -74,8 +77,21 @@ func (o *Orchestrator) DatapathInitialized() <-chan struct{} { return o.initiali
 
 // Initialize sets the node up and loads the bodies of the shape, while no
 // endpoint is built. It may be called again, after a failure or to renew the
-// set-up; endpoints built before keep working meanwhile.
+// set-up; endpoints built before keep working meanwhile. Until a first success builds
+// fail with the reason of the last failure.
 func (o *Orchestrator) Initialize(ctx context.Context) error {
+	err := o.initialize(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failure = err; err == nil && !o.isInitialized() {
+		close(o.initialized)
+	}
+	close(o.changed)
+	o.changed = make(chan struct{})
+	return err
+}
+
+func (o *Orchestrator) initialize(ctx context.Context) error {
 	if err := o.lock.Lock(ctx); err != nil {
 		return fmt.Errorf("initialise the data plane: wait for running builds: %w", err)
 	}
@@ -88,17 +104,34 @@ func (o *Orchestrator) Initialize(ctx context.Context) error {
 	if err := o.cfg.Loader.Prepare(ctx, o.cfg.Shape); err != nil {
 		return fmt.Errorf("initialise the data plane: %w", err)
 	}
-	o.once.Do(func() { close(o.initialized) })
 	return nil
 }
 
-func (o *Orchestrator) waitInitialized(ctx context.Context) (func(), error) {
+func (o *Orchestrator) isInitialized() bool {
 	select {
 	case <-o.initialized:
-		return func() {}, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the data plane's initialisation: %w", context.Cause(ctx))
+		return true
+	default:
+		return false
 	}
+}
+
+// waitInitialized does not wait for another attempt after one that failed.
+func (o *Orchestrator) waitInitialized(ctx context.Context) (func(), error) {
+	for !o.isInitialized() {
+		o.mu.Lock()
+		failure, changed := o.failure, o.changed
+		o.mu.Unlock()
+		if failure != nil {
+			return nil, fmt.Errorf("the data plane is not ready, which is tried again: %w", failure)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the data plane's initialisation: %w", context.Cause(ctx))
+		}
+	}
+	return func() {}, nil
 }
 
 func (o *Orchestrator) shareLock(ctx context.Context) (func(), error) {

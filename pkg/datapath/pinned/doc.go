@@ -16,8 +16,13 @@
 //
 // # After a restart
 //
-// Each map is recognised by its pin path; one whose layout differs is an error that
-// says what to do. Another size of weir_ipcache, weir_ct4, weir_ct6 and weir_events is
+// Each map is recognised by its pin path. One of a former layout (layouts.go) is
+// replaced at Open by one of now with its entries converted; programs of before go on
+// with the former one, as it was then, until their endpoint is built anew. What they
+// write to it afterwards is not brought over: a flow that they open meanwhile is judged
+// again. Words and policies are replaced together. One of an unknown layout is set
+// aside as NAME_aside1 and made anew, empty: its endpoints go on with their former
+// programs until they are built; Replaced says so. Another size of weir_ipcache, weir_ct4, weir_ct6 and weir_events is
 // carried out: a new map takes the pin over at Open, all endpoints' programs are loaded
 // again, as at any start, and once no program in the kernel knows the former map,
 // TakeOver takes the rest of it over and it goes. The size of a policy is no property

@@ -36,13 +36,26 @@ type Maps struct {
 	Events    *eventsmap.Map
 	Shares    *eventsmap.Shares
 
+	// Replaced are the maps that took the place of ones of another layout.
+	Replaced []bpf.Replaced
+
 	closers []io.Closer
 }
 
 // Open opens the pinned maps or creates them.
 func Open(root bpf.Root, s Sizes) (*Maps, error) {
+	return open(root, s, formers())
+}
+
+func open(root bpf.Root, s Sizes, formers map[string][]bpf.Layout) (_ *Maps, err error) {
 	m := &Maps{}
-	if err := m.open(root, s); err != nil {
+	if m.Replaced, err = convert(root, s, formers); err == nil {
+		err = m.open(root, s)
+	}
+	if err == nil {
+		err = m.raiseRevision()
+	}
+	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil

@@ -32,6 +32,7 @@ type work struct {
 	degraded       string
 	auditDiffers   bool // from what the kernel has
 	programs       Programs
+	refused        error // why the programs could not be loaded, where those of before go on
 
 	undo   []func(context.Context) error // of the steps done so far
 	finish []func() error                // once the build has succeeded
@@ -45,12 +46,7 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 	if err != nil {
 		return out, err
 	}
-	for _, s := range steps {
-		if err = w.pass(ctx, s); err != nil {
-			break
-		}
-	}
-	if err != nil {
+	if err := w.carryOut(ctx, steps); err != nil {
 		return out, w.revert(err)
 	}
 	for _, f := range w.finish {
@@ -60,7 +56,7 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 	}
 	out = endpoint.Outcome{
 		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision, Settings: w.row.Settings,
-		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded,
+		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded, Refused: w.refused,
 	}
 	if w.resolved.Keep != "" {
 		out.Entries = w.row.RealizedPolicy
@@ -135,6 +131,45 @@ func (w *work) mayKeep() error {
 		return fmt.Errorf("it keeps identity and policy: %s", w.resolved.Keep)
 	}
 	return nil
+}
+
+// carryOut passes the steps. Where programs run on the link already and the new ones
+// cannot be had, those go on, and the policy is put into force all the same: they
+// read it from the same maps.
+func (w *work) carryOut(ctx context.Context, steps []plan.Step) error {
+	for _, s := range steps {
+		if w.refused != nil && !w.goesWithoutPrograms(s.Station) {
+			continue
+		}
+		err := w.pass(ctx, s)
+		if err != nil && s.Station == regeneration.StationLoad && w.formerRun(ctx, err) {
+			w.refused, err = err, nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// formerRun reports whether programs of before are on the endpoint's link, so that a
+// load that failed for this reason leaves the endpoint with them.
+func (w *work) formerRun(ctx context.Context, cause error) bool {
+	if errors.Is(cause, errStale) || ctx.Err() != nil || !w.row.Built() && !w.row.Restored {
+		return false
+	}
+	runs, err := w.r.cfg.Datapath.Runs(w.row.Desired())
+	if err != nil {
+		w.e.Note(endpoint.TopicBPF, endpoint.SeverityWarning, "which programs run is not known: %v", err)
+	}
+	return runs
+}
+
+// goesWithoutPrograms reports whether a step is right while the programs of before
+// run: the policy, and the entries in other maps unless they say what the programs do not.
+func (w *work) goesWithoutPrograms(s regeneration.Station) bool {
+	return s == regeneration.StationPolicySwap ||
+		s == regeneration.StationExpose && (w.row.Realized == nil || *w.row.Realized == w.row.Desired())
 }
 
 // stale reports whether the labels moved on since the snapshot. A build under
@@ -256,7 +291,7 @@ func (w *work) keep() error {
 // after the swap, which could fail and need the old policy back.
 func (w *work) fill(old uint32) (slot uint32, fresh bool, err error) {
 	want, group := endpoint.KernelLines(w.resolved.Entries), w.row.PolicyGroup()
-	if old != 0 && group == w.row.SlotGroup && w.programs == nil && w.row.PrefixIdentities == w.prefixes {
+	if old != 0 && group == w.row.SlotGroup && w.programs == nil && w.refused == nil && w.row.PrefixIdentities == w.prefixes {
 		slot, err = w.r.cfg.Slots.Update(old, group, w.resolved.Version, want)
 		if err != nil {
 			w.e.DoubtPolicy()

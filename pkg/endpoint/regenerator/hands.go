@@ -30,6 +30,12 @@ func (d Datapath) Load(ctx context.Context, l plan.Layout) (Programs, error) {
 	return &loadedPrograms{loaded: p}, nil
 }
 
+// Runs asks the kernel whether programs of ours are on both hooks of the link.
+func (d Datapath) Runs(l plan.Layout) (bool, error) {
+	a, err := d.Orchestrator.Attached(l.IfIndex)
+	return a.From != 0 && a.To != 0, err
+}
+
 // Unload detaches the endpoint's programs; a link that is gone is no error.
 func (d Datapath) Unload(_ context.Context, l plan.Layout) error {
 	return d.Orchestrator.Unload(loaderEndpoint(l))

@@ -34,6 +34,7 @@ type kernel struct {
 	onDeath  func()
 	dead     bool
 	full     bool // no room in the policy maps
+	refuses  bool // programs
 	slots    map[uint32]*slot
 	nextSlot uint32
 	revision uint32
@@ -297,6 +298,12 @@ type programs struct {
 
 func (k *kernel) Load(_ context.Context, l plan.Layout) (regenerator.Programs, error) {
 	err := k.do(func() { k.loaded++ }, "load")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refuses && err == nil {
+		k.loaded--
+		err = errors.New("argument list too long")
+	}
 	return &programs{k: k, l: l}, err
 }
 
@@ -317,6 +324,13 @@ func (p *programs) Close() error {
 		p.done = true
 	}
 	return nil
+}
+
+func (k *kernel) Runs(l plan.Layout) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, runs := k.attached[l.ID]
+	return runs, nil
 }
 
 func (k *kernel) Unload(_ context.Context, l plan.Layout) error {

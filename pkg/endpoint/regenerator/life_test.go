@@ -210,10 +210,10 @@ func TestEveryStepOfAFirstBuildFailsOnce(t *testing.T) {
 	}
 }
 
-// Each call of a rebuild under a new identity fails once: until the retry the
-// state before is in force.
+// Each call of a rebuild under a new identity but the load, for which see TestN06, fails
+// once: until the retry the state before is in force.
 func TestEveryStepOfARebuildFailsOnce(t *testing.T) {
-	for at := 1; at <= 6; at++ {
+	for at := 2; at <= 6; at++ {
 		synctest.Test(t, func(t *testing.T) {
 			k := newKernel()
 			n := newNode(t, k, t.TempDir()).start()

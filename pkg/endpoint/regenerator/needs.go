@@ -65,7 +65,9 @@ type Programs interface {
 
 // datapath is datapath/orchestrator. Load waits for the base initialisation
 // before it takes the compilation lock. Unload of what is not there is no error.
+// Runs reports whether programs of ours are on both hooks of the link.
 type datapath interface {
+	Runs(l plan.Layout) (bool, error)
 	Load(ctx context.Context, l plan.Layout) (Programs, error)
 	Unload(ctx context.Context, l plan.Layout) error
 }

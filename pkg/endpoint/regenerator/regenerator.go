@@ -101,6 +101,14 @@ func (r *Regenerator) build(b *endpoint.Build) {
 		}
 		return
 	}
+	if out.Refused != nil {
+		retry := e.CommitPolicy(out, level)
+		e.Logger("").Warn("Programs not loaded; those of before go on, with the policy of now", endpoint.LogError, out.Refused, "retry", retry)
+		if retry {
+			r.retryLater(e, regeneration.LevelLoad, out.Refused.Error())
+		}
+		return
+	}
 	leave := e.Enter(regeneration.StationReady, "")
 	if !e.CommitBuild(out) {
 		return // a newer build is queued; the station is passed by that one

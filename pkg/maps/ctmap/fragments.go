@@ -42,3 +42,6 @@ func fragmentsSpec() *ebpf.MapSpec {
 		Name: FragmentsName, Type: ebpf.LRUHash, KeySize: 40, ValueSize: 8, MaxEntries: FragmentsEntries,
 	}
 }
+
+// FragmentsSpec is the layout of the map.
+func FragmentsSpec() *ebpf.MapSpec { return fragmentsSpec() }

@@ -2,7 +2,10 @@ package ctmap
 
 import (
 	"encoding/binary"
+	"math"
 	"net/netip"
+
+	"github.com/cilium/ebpf"
 )
 
 // Flags of an entry (CT_* of bpf/lib/types.h).
@@ -107,4 +110,20 @@ func decode[K rawKey](k K, e entry) Flow {
 		EgressRevision: e.EgressRevision, IngressRevision: e.IngressRevision,
 		EgressRule: e.EgressRule, IngressRule: e.IngressRule,
 	}
+}
+
+// Spec is the layout of a family's map, of any room.
+func Spec(f Family) *ebpf.MapSpec { return spec(f, 0) }
+
+// NewestRevision is the largest revision of any flow.
+func (c *Map) NewestRevision() (newest uint32, err error) {
+	err = c.Each(func(f Flow) bool {
+		for _, r := range []uint32{f.EgressRevision, f.IngressRevision} {
+			if r != math.MaxUint32 { // of an endpoint without policy
+				newest = max(newest, r)
+			}
+		}
+		return true
+	})
+	return newest, err
 }

@@ -138,3 +138,6 @@ func read(ctx context.Context, r *ringbuf.Reader, wait time.Duration, fn func([]
 	}
 	return false, nil
 }
+
+// Spec is the layout of the map, of any room.
+func Spec() *ebpf.MapSpec { return spec(0) }

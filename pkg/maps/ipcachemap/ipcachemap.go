@@ -208,3 +208,6 @@ func (k key) prefix() netip.Prefix {
 	}
 	return p
 }
+
+// Spec is the layout of the map, of any room.
+func Spec() *ebpf.MapSpec { return spec(0) }

@@ -223,3 +223,19 @@ func (c *Config) firstPacketWord(id uint16) *uint64 {
 }
 
 func word(slot, revision uint32) uint64 { return uint64(revision)<<32 | uint64(slot) }
+
+// ConfigSpec is the layout of the array.
+func ConfigSpec() *ebpf.MapSpec { return configSpec() }
+
+// Empty reports whether no endpoint ever had a policy here.
+func (c *Config) Empty() bool { return c.revision.Load() == 0 }
+
+// RaiseRevision lets the next revision be above one that is known from elsewhere.
+func (c *Config) RaiseRevision(known uint32) {
+	for {
+		last := c.revision.Load()
+		if last >= known || c.revision.CompareAndSwap(last, known) {
+			return
+		}
+	}
+}

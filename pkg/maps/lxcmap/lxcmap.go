@@ -174,3 +174,6 @@ func (v info) decode() Info {
 		ID: v.ID, MAC: v.MAC, NodeMAC: v.NodeMAC,
 	}
 }
+
+// Spec is the layout of the map.
+func Spec() *ebpf.MapSpec { return spec() }

@@ -115,3 +115,6 @@ func (c *Map) read(index uint32) (Count, error) {
 	}
 	return n, nil
 }
+
+// Spec is the layout of the map.
+func Spec() *ebpf.MapSpec { return spec() }
