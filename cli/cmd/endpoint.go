@@ -48,16 +48,16 @@ func (a *app) endpointList(c *cobra.Command, labels []string, wanted []gen.Endpo
 		for _, e := range eps {
 			lines = append(lines, []string{
 				fmt.Sprint(e.ID), podName(e), fmt.Sprint(e.Identity.ID), or(e.Addressing.Ipv4), or(e.Addressing.Ipv6), string(e.State),
-				or(string(e.Policy.Enforcement)), enforced(e.Policy.Ingress), enforced(e.Policy.Egress), fmt.Sprint(e.Policy.Revision), or(e.StateReason),
+				or(string(e.Policy.Enforcement)), auditWord(e), string(e.Policy.Ingress), string(e.Policy.Egress), fmt.Sprint(e.Policy.Revision), or(e.StateReason),
 			})
 		}
-		return a.rows("ID POD IDENTITY IPV4 IPV6 STATE MODE INGRESS EGRESS REVISION REASON", lines)
+		return a.rows("ID POD IDENTITY IPV4 IPV6 STATE MODE AUDIT INGRESS EGRESS REVISION REASON", lines)
 	})
 }
 
 func (a *app) endpointAudit(c *cobra.Command, args []string) error {
 	if args[1] != "on" && args[1] != "off" {
-		return fmt.Errorf("audit mode %q is not known; give on or off", args[1])
+		return usageError{fmt.Sprintf("audit mode %q is not known; give on or off", args[1])}
 	}
 	on := args[1] == "on"
 	e, err := a.agent().ChangeEndpoint(c.Context(), args[0], gen.EndpointSettings{Audit: &on})
@@ -92,8 +92,21 @@ func podName(e gen.Endpoint) string {
 	return e.Pod.Namespace + "/" + e.Pod.Name
 }
 
-// enforced says in a word whether a direction denies by default.
-func enforced(e gen.Enforcement) string { return string(e) }
+// auditWord says in a word whether audit mode is on.
+func auditWord(e gen.Endpoint) string {
+	if e.Policy.Audit {
+		return "on"
+	}
+	return "-"
+}
+
+// auditLine says what audit mode does and how to end it; empty where it is off.
+func auditLine(e gen.Endpoint) string {
+	if !e.Policy.Audit {
+		return ""
+	}
+	return fmt.Sprintf("on: what the policies deny is let through, and only told of; end it with: weir endpoint audit %d off", e.ID)
+}
 
 func (a *app) endpointGet(c *cobra.Command, args []string) error {
 	agent := a.agent()
@@ -108,7 +121,7 @@ func (a *app) endpointGet(c *cobra.Command, args []string) error {
 			{"ipv4", e.Addressing.Ipv4}, {"ipv6", e.Addressing.Ipv6}, {"container", e.ContainerID}, {"netns", e.Netns},
 			{"interface", fmt.Sprintf("%s (%d) to %s, %s", e.Interface.HostName, e.Interface.HostIndex, e.Interface.ContainerName, e.Interface.Mac)},
 			{"policy", fmt.Sprintf("revision %d, %d entries in slot %d, ingress %s, egress %s", e.Policy.Revision, e.Policy.Entries, e.Policy.Slot, e.Policy.Ingress, e.Policy.Egress)},
-			{"enforcement", string(e.Policy.Enforcement)}, {"degraded", e.Policy.DegradedReason}, {"last station", e.LastStation},
+			{"enforcement", string(e.Policy.Enforcement)}, {"audit", auditLine(e)}, {"degraded", e.Policy.DegradedReason}, {"last station", e.LastStation},
 		} {
 			if line[1] != "" {
 				fmt.Fprintf(a.out, "%-14s  %s\n", line[0], line[1])

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,18 +19,60 @@ const policyRefHelp = "KIND is NetworkPolicy, CiliumNetworkPolicy, CiliumCluster
 
 func (a *app) policy() *cobra.Command {
 	return group("policy", "list, look into and change policies",
-		&cobra.Command{Use: "list", Short: "list the policies in force", Args: exactArgs(0), RunE: a.policyList},
+		a.policyListCommand(),
 		&cobra.Command{Use: "get KIND [NAMESPACE/]NAME", Short: "show one policy with its rules", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyGet},
 		&cobra.Command{Use: "apply FILE", Short: "put the policies of a YAML file in force, all or none of them", Long: "FILE is a path, or - for the standard input.", Args: exactArgs(1), RunE: a.policyApply},
 		&cobra.Command{Use: "delete KIND [NAMESPACE/]NAME", Short: "take one policy out of force", Long: policyRefHelp, Args: exactArgs(2), RunE: a.policyDelete},
-		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "Every problem is printed with file, line and field, also those of tests (kind PolicyTest), which the agent passes over.\nExit code 1 where there is one.",
+		&cobra.Command{Use: "validate PATH...", Short: "check files or folders of YAML, without an agent", Long: "PATH is a file, - for the standard input, or a folder with those below it, as the agent reads it.\nEvery problem is printed with file, line and field, also those of tests (kind PolicyTest), which the agent passes over.\nExit code 1 where there is one.",
 			Args: atLeastArgs(1), RunE: a.policyValidate},
 		a.policyLint(), a.policyFmt(), a.policySuggest(),
 		a.policyTest(), a.policyTable(), a.policyExplain(), a.policyDiff(),
 	)
 }
 
-func (a *app) policyList(c *cobra.Command, _ []string) error {
+func (a *app) policyListCommand() *cobra.Command {
+	var inForce bool
+	c := &cobra.Command{Use: "list", Short: "list the policies in force", Args: exactArgs(0), RunE: func(c *cobra.Command, _ []string) error {
+		if inForce {
+			return a.policyListInForce(c)
+		}
+		return a.policyList(c)
+	}}
+	c.Flags().BoolVar(&inForce, "in-force", false, "with the version of its file that each comes from, since when that has been in force, and the state of the file")
+	return c
+}
+
+// policyInForce is a policy with the version of the file that it comes from.
+type policyInForce struct {
+	Ref  gen.PolicyRef   `json:"ref"`
+	File *gen.SourceFile `json:"file,omitempty"`
+}
+
+func (a *app) policyListInForce(c *cobra.Command) error {
+	list, err := a.agent().Policies(c.Context())
+	if err != nil {
+		return err
+	}
+	files, err := a.agent().Sources(c.Context())
+	if err != nil {
+		return err
+	}
+	from := origins(files)
+	answer := []policyInForce{}
+	var lines [][]string
+	for _, p := range list.Policies {
+		v := from[p.Ref.File]
+		one := policyInForce{Ref: p.Ref}
+		if v.known {
+			one.File = &v.file
+		}
+		answer = append(answer, one)
+		lines = append(lines, append([]string{p.Ref.Kind, or(p.Ref.Namespace), p.Ref.Name, place(p.Ref)}, v.columns()...))
+	}
+	return a.show(answer, func() error { return a.rows("KIND NAMESPACE NAME PLACE SINCE VERSION FILE-STATE", lines) })
+}
+
+func (a *app) policyList(c *cobra.Command) error {
 	agent := a.agent()
 	list, err := agent.Policies(c.Context())
 	if err != nil {
@@ -149,8 +192,45 @@ func readInput(path string) (text []byte, name string, err error) {
 	return text, path, err
 }
 
+// withInput puts a file with the standard input in the place of "-".
+func withInput(args []string) (paths []string, done func(), err error) {
+	at := slices.Index(args, "-")
+	if at < 0 {
+		return args, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "weir-")
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() { os.RemoveAll(dir) }
+	text, _, err := readInput("-")
+	name := filepath.Join(dir, "stdin")
+	if err == nil {
+		err = os.WriteFile(name, text, 0o600)
+	}
+	if err != nil {
+		done()
+		return nil, nil, fmt.Errorf("reading the standard input: %w", err)
+	}
+	paths = slices.Clone(args)
+	paths[at] = name
+	return paths, done, nil
+}
+
 // policyValidate reads the paths as the agent would.
 func (a *app) policyValidate(_ *cobra.Command, args []string) error {
+	args, done, err := withInput(args)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, path := range args {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if _, err := filesource.Files(path); err != nil {
+				return err
+			}
+		}
+	}
 	snap, problems, err := filesource.Load(args, filesource.Options{ClusterName: clusterName})
 	if err != nil {
 		return err

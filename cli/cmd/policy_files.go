@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/weirnet/weir/cli/folder"
@@ -16,8 +15,8 @@ import (
 )
 
 // policyPathHelp says how commands that read files without an agent read a PATH.
-const policyPathHelp = "PATH is a file or a folder. A folder is read as the agent reads it, without those below; one that has no YAML\n" +
-	"of its own stands for the folders below it, each on its own."
+const policyPathHelp = "PATH is a file or a folder. A folder is read as the agent reads it, with the folders below it; not read are hidden\n" +
+	"ones, links to folders, and folders with a kustomization.yaml or Chart.yaml."
 
 // clusterName is that of pods and policies where no agent says it.
 const clusterName = "default"
@@ -42,47 +41,17 @@ func fileSets(paths []string) ([]fileSet, error) {
 			single.files = append(single.files, p)
 			continue
 		}
-		sets, err := folderSets(p)
+		files, err := filesource.Files(p)
 		if err != nil {
 			return nil, err
 		}
-		if len(sets) == 0 {
-			return nil, fmt.Errorf("%s holds no YAML and no folder that does; give the folder of the policies", p)
-		}
-		out = append(out, sets...)
+		out = append(out, fileSet{p, files})
 	}
 	if len(single.files) > 0 {
 		single.path = single.files[0]
 		out = append(out, single)
 	}
 	return out, nil
-}
-
-// folderSets is a folder that holds files, or else those below it that do.
-func folderSets(dir string) ([]fileSet, error) {
-	files, err := filesource.List(dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading policies and pods: %w", err)
-	}
-	if len(files) > 0 {
-		return []fileSet{{dir, files}}, nil
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading policies and pods: %w", err)
-	}
-	var below []fileSet
-	for _, e := range entries {
-		if !e.IsDir() || e.Name()[0] == '.' {
-			continue
-		}
-		sets, err := folderSets(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		below = append(below, sets...)
-	}
-	return below, nil
 }
 
 // policyObjects reads the policy objects of files; what cannot be read is left

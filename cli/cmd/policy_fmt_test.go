@@ -77,7 +77,7 @@ func TestFmtReportsWhatItCannotFormatAndGoesOn(t *testing.T) {
 	require.Equal(t, good+"\n", out)
 	require.Contains(t, errOut, bad)
 	code, _, _ = runWeir(t, "policy", "fmt", "-w", "--check", dir)
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, exitFailed, code)
 }
 
 func TestTheExamplesAreInForm(t *testing.T) {

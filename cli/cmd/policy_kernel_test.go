@@ -39,7 +39,7 @@ func TestTheShopKeepsItsPromisesInTheKernel(t *testing.T) {
 	}
 	for _, none := range []string{filepath.Join(env.BPFRoot, "none"), t.TempDir()} {
 		code, _, errOut = runWeir(t, "policy", "test", "--kernel", "--bpffs", none, shop)
-		if code != exitNo || !strings.Contains(errOut, "--bpffs: ") || !strings.Contains(errOut, "mount one with: mount -t bpf bpf /sys/fs/bpf") {
+		if code != exitFailed || !strings.Contains(errOut, "--bpffs: ") || !strings.Contains(errOut, "mount one with: mount -t bpf bpf /sys/fs/bpf") {
 			t.Errorf("without a bpffs: exit code %d, %s", code, errOut)
 		}
 	}

@@ -126,11 +126,11 @@ func TestAPlaceInSARIFIsAReferenceWithoutBlanks(t *testing.T) {
 func TestLintRefusesWrongUsage(t *testing.T) {
 	for _, args := range [][]string{{"policy", "lint"}, {"policy", "lint", "--format", "xml", "testdata/traps"}} {
 		code, _, errOut := runWeir(t, args...)
-		require.Equal(t, exitUsage, code, errOut)
+		require.Equal(t, exitFailed, code, errOut)
 	}
 	for _, args := range [][]string{{"policy", "lint", "testdata/none"}, {"policy", "lint", t.TempDir()}} {
 		code, _, errOut := runWeir(t, args...)
-		require.Equal(t, exitNo, code)
+		require.Equal(t, exitFailed, code)
 		require.NotEmpty(t, errOut)
 	}
 }

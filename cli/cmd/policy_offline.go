@@ -30,7 +30,7 @@ func (o *offline) flags(c *cobra.Command) *cobra.Command {
 
 const offlineHelp = "Needs no agent, no kernel and no root: the agent's own resolver answers. Pods without an address get one of\n" +
 	"10.77.0.0/16 and fd00:77::/64, where the local node, called \"node\", has the first. FOLDER/lab/outside.yaml may\n" +
-	"list hosts outside. Folders are read as the agent reads them, without those below."
+	"list hosts outside. Folders are read as the agent reads them, with those below."
 
 func (o *offline) read(path string) (*folder.Folder, error) {
 	mode, err := types.ParseMode(o.enforcement)

@@ -92,11 +92,11 @@ func TestSuggestSaysWhatIsWrongWithItsInput(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(flows, []byte(text), 0o600))
 		code, _, errOut := runWeir(t, "policy", "suggest", flows)
-		require.Equal(t, exitNo, code)
+		require.Equal(t, exitFailed, code)
 		require.Contains(t, errOut, want)
 	}
 	code, _, _ := runWeir(t, "policy", "suggest", "a", "b")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, exitFailed, code)
 	code, _, _ = runWeir(t, "policy", "suggest", filepath.Join(dir, "none"))
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 }

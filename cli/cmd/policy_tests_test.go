@@ -83,7 +83,11 @@ func TestTestsThatCannotBeRunFail(t *testing.T) {
 		"a refused policy": {"policies.yaml", "podSelector: {}", "podSelektor: {}", "", "policies.yaml:8: spec.podSelektor"},
 	} {
 		code, out, errOut := runWeir(t, "policy", "test", copyShop(t, c.file, c.old, c.now))
-		require.Equal(t, exitNo, code, what)
+		if c.out == "" { // nothing could be judged
+			require.Equal(t, exitFailed, code, what)
+		} else {
+			require.Equal(t, exitNo, code, what)
+		}
 		require.Contains(t, out, c.out, what)
 		require.Contains(t, errOut, c.errOut, what)
 		if c.out != "" {
@@ -91,11 +95,11 @@ func TestTestsThatCannotBeRunFail(t *testing.T) {
 		}
 	}
 	code, _, errOut := runWeir(t, "policy", "test", shop, "--policy-enforcement", "sometimes")
-	require.Equal(t, exitUsage, code, errOut)
+	require.Equal(t, exitFailed, code, errOut)
 	code, _, _ = runWeir(t, "policy", "test")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, exitFailed, code)
 	code, _, errOut = runWeir(t, "policy", "test", filepath.Join(t.TempDir(), "none"))
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, "no such file")
 }
 
@@ -122,7 +126,7 @@ func TestReportsAsJUnitAndTAP(t *testing.T) {
 	require.Equal(t, []int{38, 1, 38}, []int{junit.Suite.Tests, junit.Suite.Failures, len(junit.Suite.Cases)})
 	require.Contains(t, string(text), "shop/api -&gt; shop/db 5432/TCP: allow")
 	code, _, errOut = runWeir(t, "policy", "test", shop, "--junit", filepath.Join(t.TempDir(), "none", "junit.xml"))
-	require.Equal(t, exitNo, code, "a report that cannot be written is no success")
+	require.Equal(t, exitFailed, code, "a report that cannot be written is no success")
 	require.Contains(t, errOut, "writing the report")
 }
 
@@ -147,10 +151,10 @@ func TestTheTableOfTheShopIsTheExpectedOne(t *testing.T) {
 	require.Contains(t, tables[0].Columns, "ops/scanner:53/UDP")
 	for _, args := range [][]string{{"--port", "http"}, {"--port", "65536"}, {shop, shop}} {
 		code, _, errOut := runWeir(t, append([]string{"policy", "table", shop}, args...)...)
-		require.Equal(t, exitUsage, code, errOut)
+		require.Equal(t, exitFailed, code, errOut)
 	}
 	code, _, errOut = runWeir(t, "policy", "table", shop, "--pod", "ops/skanner")
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, `there is no pod, host or address "ops/skanner"; there are shop/frontend`)
 }
 
@@ -181,10 +185,10 @@ func TestExplainWithoutAnAgent(t *testing.T) {
 	require.Regexp(t, `^ingress +change +- +- +- +without label app on ops/scanner$`, lines[7])
 
 	code, _, errOut = runWeir(t, "policy", "explain", "-f", shop, "nobody", "api", "1")
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, `there is no pod, host or address "nobody"`)
 	code, _, errOut = runWeir(t, "policy", "explain", "-f", shop, "scanner", "api", "65536")
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, "out of range")
 }
 
@@ -250,7 +254,7 @@ func TestAFileOfPolicyCasesIsPlayed(t *testing.T) {
 	require.NoError(t, w.Close())
 	require.NoError(t, os.WriteFile(path, z.Bytes(), 0o600))
 	code, _, errOut = runWeir(t, "policy", "test", path)
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, `format "netpol-cases/3" is not netpol-cases/1`)
 }
 
@@ -278,19 +282,19 @@ func TestAFolderThatCannotBeJudgedIsInTheReport(t *testing.T) {
 	report := filepath.Join(dir, "report.xml")
 	require.NoError(t, os.WriteFile(report, []byte("of an earlier run"), 0o600))
 	code, _, errOut := runWeir(t, "policy", "test", filepath.Join(dir, "nothing"), "--junit", report)
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, "no such file")
 	text, err := os.ReadFile(report)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `errors="1"`)
 	require.Contains(t, string(text), "no such file")
 	code, _, _ = runWeir(t, "policy", "test", dir, "--junit", "-", "--tap", "-")
-	require.Equal(t, exitUsage, code)
+	require.Equal(t, exitFailed, code)
 }
 
 func TestATableNeedsPods(t *testing.T) {
 	code, _, errOut := runWeir(t, "policy", "table", t.TempDir())
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, "has no pods")
 }
 
@@ -302,7 +306,7 @@ func TestAWrongWordNamesTheHelp(t *testing.T) {
 		"1 argument given; the form is: weir policy diff OLD NEW":        {"policy", "diff", "a"},
 	} {
 		code, _, errOut := runWeir(t, args...)
-		require.Equal(t, exitUsage, code)
+		require.Equal(t, exitFailed, code)
 		require.Contains(t, errOut, want)
 	}
 }

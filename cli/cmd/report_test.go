@@ -30,6 +30,6 @@ func TestAReportThatTheDiskHasNoRoomForIsAnError(t *testing.T) {
 	full := filepath.Join(t.TempDir(), "full")
 	require.NoError(t, os.Symlink("/dev/full", full))
 	code, _, errOut := runWeir(t, "policy", "test", shop, "--tap", full)
-	require.Equal(t, exitNo, code)
+	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, "writing the report")
 }

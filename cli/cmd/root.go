@@ -7,12 +7,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/pkg/client"
 	"github.com/weirnet/weir/pkg/spell"
 	"github.com/weirnet/weir/pkg/version"
@@ -20,10 +18,9 @@ import (
 
 // Exit codes.
 const (
-	exitOK      = 0
-	exitNo      = 1
-	exitUsage   = 2
-	exitNoAgent = 3
+	exitOK     = 0
+	exitNo     = 1 // the answer is no
+	exitFailed = 2 // it could not be asked or done: wrong usage, no agent, a failure
 	// exitPipe is that of a shell's command whose reader went away (SIGPIPE).
 	exitPipe = 128 + int(unix.SIGPIPE)
 )
@@ -39,13 +36,14 @@ type app struct {
 	format string // table or json
 }
 
-// errNo ends a command whose answer is no and has been printed already.
-var errNo = errors.New("the answer is no")
-
-// exitError ends weir with the exit code of a command that it ran.
+// exitError ends weir with an exit code and no further words: what is to be said
+// has been printed already. Every other error is printed and ends with exitFailed.
 type exitError int
 
-func (e exitError) Error() string { return fmt.Sprintf("the command ended with exit code %d", int(e)) }
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// errNo ends a command whose answer is no.
+const errNo = exitError(exitNo)
 
 // usageError is wrong usage; its text says what to do.
 type usageError struct{ text string }
@@ -63,34 +61,24 @@ func Execute(args []string, out, errOut io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(errOut)
 	err, gone := withoutPipe(root.ExecuteContext(ctx))
-	var usage usageError
-	var ran exitError
+	var exit exitError
 	switch {
 	case err == nil && gone:
 		return exitPipe
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errNo):
-		return exitNo
-	case errors.As(err, &ran):
-		return int(ran)
-	case errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown "):
-		fmt.Fprintf(errOut, "weir: %s\n", err)
-		return exitUsage
+	case errors.As(err, &exit):
+		return int(exit)
 	}
 	fmt.Fprintf(errOut, "weir: %s\n", err)
-	var api *v1.Error
-	if errors.As(err, &api) && api.Code == v1.CodeUnreachable {
-		return exitNoAgent
-	}
-	return exitNo
+	return exitFailed
 }
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
 		Short:         "Look into and test the network policy of pods",
-		Long:          "weir asks the node's agent, reads its maps, and runs labs.\n\nExit codes: 0 done, 1 the answer is no or something failed, 2 wrong usage, 3 no agent to talk to.",
+		Long:          "weir asks the node's agent, reads its maps, and runs labs.\n\nExit codes: 0 done, 1 the answer is no, 2 it could not be asked or done: wrong usage, no agent, a failure.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noCommand,
@@ -112,7 +100,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Sprintf("%s; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(a.status(), a.endpoint(), a.identity(), a.policy(), a.ip(), a.bpf(), a.monitor(), a.why(), a.lab(), a.version())
+	root.AddCommand(a.status(), a.endpoint(), a.identity(), a.policy(), a.source(), a.ip(), a.bpf(), a.monitor(), a.why(), a.lab(), a.version())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }

@@ -47,7 +47,7 @@ func readDir(path string) (*Folder, error) {
 
 func TestAFolderIsReadAsAWorld(t *testing.T) {
 	dir := write(t, map[string]string{
-		"world.yaml": world, "a_test.yaml": test, "b.yml": "---\n" + test, ".hidden.yaml": "{", "below/c.yaml": "{", "notes.txt": "{",
+		"world.yaml": world, "a_test.yaml": test, "b.yml": "---\n" + test, ".hidden.yaml": "{", ".below/c.yaml": "{", "chart/Chart.yaml": "{", "notes.txt": "{",
 		"lab/outside.yaml": "hosts: [{name: out, addresses: [203.0.113.1], ports: [{port: 443, protocol: TCP}]}]",
 	})
 	f, err := readDir(dir)

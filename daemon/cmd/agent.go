@@ -19,6 +19,8 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint"
 	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
 	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
+	"github.com/weirnet/weir/pkg/endpoint/metadata"
+	"github.com/weirnet/weir/pkg/endpoint/survey"
 	"github.com/weirnet/weir/pkg/endpointmanager"
 	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/health"
@@ -26,6 +28,8 @@ import (
 	"github.com/weirnet/weir/pkg/ipcache"
 	"github.com/weirnet/weir/pkg/node"
 	"github.com/weirnet/weir/pkg/policy/repository"
+	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/upkeep"
 	"github.com/weirnet/weir/pkg/version"
 	"github.com/weirnet/weir/pkg/workload"
 )
@@ -56,9 +60,12 @@ type agent struct {
 	events     *events
 	status     *agentStatus
 	warnings   *health.Registry
+	keeper     *upkeep.Keeper
 	server     *api.Server
 	queue      *api.DeleteQueue
 	conflist   api.Conflist
+	found      *survey.Survey
+	metadata   *metadata.Resolver
 	restored   []*endpoint.Endpoint // of the last agent
 
 	stop  context.CancelFunc
@@ -85,19 +92,26 @@ type modules struct {
 	Endpoints  *endpointcell.Endpoints
 	Fail       chan error
 	Warnings   *health.Registry
+	Keeper     *upkeep.Keeper
+	Found      *survey.Survey
+	Cell       endpointcell.Config
 }
 
 func newAgent(m modules) error {
 	cfg := m.Config
 	a := &agent{
 		cfg: cfg, log: m.Log, root: m.State.root, maps: m.State.maps, repo: m.Repository, identities: m.Identities, source: m.Source,
-		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings,
+		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings, keeper: m.Keeper, found: m.Found, metadata: m.Cell.Metadata,
 		queue:    api.NewDeleteQueue(cfg.RunDir, m.Log),
 		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU},
 	}
 	manager := m.Endpoints.Manager
 	m.Late.manager = manager
-	a.status = &agentStatus{agent: a, started: time.Now()}
+	mode, err := policytypes.ParseMode(cfg.Enforcement)
+	if err != nil {
+		return err
+	}
+	a.status = &agentStatus{agent: a, started: time.Now(), conditions: newConditions(a, mode)}
 	m.Leases.user = func(addr netip.Addr) uint16 {
 		if e := manager.ByAddr(addr); e != nil {
 			return e.ID
@@ -114,11 +128,11 @@ func newAgent(m modules) error {
 		}}}
 	a.events = newEvents(a.maps, m.Log)
 	a.events.manager, a.events.labels, a.events.rule = manager, identities{m.Identities}.labelsOf, m.Repository.Rule
-	var err error
 	a.node, err = node.New(node.Config{Logger: m.Log, Name: cfg.NodeName, Cluster: cfg.ClusterName, Filter: cfg.identity, Tables: m.Tables, Book: m.IPCache})
 	if err != nil {
 		return err
 	}
+	m.Leases.own = a.node.Addresses
 	manager.Observe(a.forget)
 	m.Repository.Observe(manager)
 	a.server = api.NewServer(api.Config{
@@ -142,7 +156,7 @@ func (a *agent) handlers() struct {
 		*endpointHandlers
 	}{
 		api.NewHandlers(api.Sources{
-			Status: a.status, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, IPs: addresses{a.ipcache, ids},
+			Status: a.status, Identities: ids, Policies: &policies{Repository: a.repo, manager: manager, ipcache: a.ipcache}, Editor: editor{a.source, manager}, Keeper: sources{a.source}, IPs: addresses{a.ipcache, ids},
 			IPAM: a.leases, Explainer: explainer{a.repo, manager, a.ipcache}, Events: a.events,
 		}, version.String()),
 		endpointapi.NewHandlers(a.api, a.api, a.api),
@@ -172,6 +186,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	for _, name := range a.maps.postponed(a.cfg) {
 		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + ": another change of its size was not finished when the last agent ended, and is now", Next: "restart the agent to give it the size that is configured"})
 	}
+	a.tellAside()
 	a.status.step("reading policies and pods")
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
@@ -187,7 +202,6 @@ func (a *agent) start(ctx cell.HookContext) error {
 	if err := a.datapath.Initialize(ctx); err != nil {
 		return err
 	}
-	a.warnOfForwardPolicy(ctx)
 	a.status.step("restoring endpoints")
 	if err := a.queue.Lock(ctx); err != nil {
 		return err
@@ -208,34 +222,18 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
 	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.api.counted.sweep() }))
 	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendMaps))
+	a.loop(run, "node", func(ctx context.Context) error { return a.keeper.Run(ctx, a.cfg.NodeCheck) })
 	a.loop(run, "readiness", a.becomeReady)
-	return nil
-}
-
-// restore brings the endpoints of the last agent back, with their leases.
-func (a *agent) restore(ctx context.Context) error {
-	report, err := a.endpoints.Manager.Restore(ctx)
-	if err != nil {
-		return fmt.Errorf("restoring endpoints: %w", err)
-	}
-	a.restored = report.Restored
-	for _, e := range report.Restored {
-		r := e.Row()
-		if _, err := a.leases.Restore(r.Attachment(), r.Pod.String(), r.Addrs()...); err != nil {
-			a.warnings.Set(health.Warning{Code: "leases", Subject: r.Attachment(), Breaks: health.BreaksPods, Text: fmt.Sprintf("endpoint %d keeps addresses that are not leased: %v", r.ID, err), Next: fmt.Sprintf("attach pod %s again", r.Pod)})
-		}
-	}
-	for _, b := range report.Bad {
-		a.warnings.Set(health.Warning{Code: "set-aside", Subject: b.Path, Breaks: health.BreaksPods, Text: fmt.Sprintf("%s could not be read and was moved aside: %v", b.Path, b.Err), Next: "attach the pod again"})
-	}
-	a.maps.Slots.ReleaseUnadopted()
+	a.loop(run, "conditions", a.status.conditions.run)
 	return nil
 }
 
 // replay carries out a deletion that came while no agent ran.
 func (a *agent) replay(ctx context.Context, d v1.QueuedDelete) error {
 	_, problems := a.api.DeleteContainer(ctx, d.ContainerID, d.Interface)
-	return errors.Join(problems...)
+	err := errors.Join(problems...)
+	api.NewTrail(a.log).Tell(api.Change{Who: api.ByDeleteQueue, Action: "endpoint delete", What: "container " + d.ContainerID + " " + d.Interface, Err: err})
+	return err
 }
 
 // becomeReady waits for the restored endpoints, lets go what only they kept,
@@ -254,7 +252,7 @@ func (a *agent) becomeReady(ctx context.Context) error {
 	a.ipcache.Prune()
 	a.identities.ReleaseRestored()
 	if a.cfg.CNIConfDir != "" {
-		if err := a.conflist.Write(); err != nil {
+		if err := a.keeper.Add(ctx, conflistStep(a.conflist)); err != nil {
 			return fmt.Errorf("writing the CNI configuration: %w", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/regenerator"
 	"github.com/weirnet/weir/pkg/endpointmanager"
+	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/ipcache"
 	"github.com/weirnet/weir/pkg/policy"
@@ -23,7 +24,10 @@ import (
 )
 
 // resolver is the repository as the regenerator calls it.
-type resolver struct{ repo *repository.Repository }
+type resolver struct {
+	repo   *repository.Repository
+	source *filesource.Source
+}
 
 // Resolve returns the entries of an endpoint's policy. Before that it tells the
 // repository who has the endpoint's addresses, so that rules of other pods with
@@ -34,6 +38,9 @@ func (r resolver) Resolve(_ context.Context, row *endpoint.Row) (regenerator.Res
 		pods[a] = policy.Pod{Identity: row.Identity, NamedPorts: row.NamedPorts}
 	}
 	r.repo.UpdatePods(pods, nil)
+	if lost, is := r.source.Lost(row.Labels); is {
+		return regenerator.Resolved{Keep: lost.String(), Revision: r.repo.Revision()}, nil
+	}
 	answer, err := r.repo.Resolve(subject(row))
 	if err != nil {
 		return regenerator.Resolved{}, err

@@ -20,18 +20,3 @@ func TestTheHelpTellsOfVariables(t *testing.T) {
 		}
 	}
 }
-
-func TestWhatIsInForceForWrongFiles(t *testing.T) {
-	for _, tt := range []struct {
-		never, wrong int
-		want         string
-	}{
-		{0, 2, "the last good version is in force"},
-		{1, 1, "there was no good version yet, so nothing of it is in force"},
-		{1, 2, "the last good version is in force, where there was one"},
-	} {
-		if got := inForce(tt.never, tt.wrong); got != tt.want {
-			t.Errorf("%d of %d: got %q, want %q", tt.never, tt.wrong, got, tt.want)
-		}
-	}
-}

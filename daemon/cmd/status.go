@@ -2,23 +2,20 @@ package cmd
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
-	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/health"
-	policytypes "github.com/weirnet/weir/pkg/policy/types"
-	"github.com/weirnet/weir/pkg/spell"
 	"github.com/weirnet/weir/pkg/version"
 )
 
 // agentStatus is what the agent says of itself (pkg/api statusSource).
 type agentStatus struct {
-	agent   *agent
-	started time.Time
+	agent      *agent
+	conditions *conditions
+	started    time.Time
 
 	mu    sync.Mutex
 	ready bool
@@ -48,10 +45,11 @@ func (h *agentStatus) Status(context.Context) gen.Status {
 	if !s.Ready {
 		s.Components = append(s.Components, gen.Component{Name: "start", State: gen.StateStarting, Message: doing, Next: "wait, or see the agent's log"})
 	}
+	h.conditions.look()
+	h.agent.tellAside()
 	for _, w := range h.agent.warnings.List() {
 		s.Components = append(s.Components, warningModel(w))
 	}
-	s.Components = append(s.Components, h.agent.components()...)
 	s.Endpoints = h.agent.api.counts()
 	worst := ""
 	for _, c := range s.Components {
@@ -65,6 +63,9 @@ func (h *agentStatus) Status(context.Context) gen.Status {
 	return s
 }
 
+// badness orders verdicts.
+var badness = map[gen.State]int{gen.StateOk: 0, gen.StateWarning: 1, gen.StateStarting: 2, gen.StateFailing: 3}
+
 // warningModel is a warning as the API shows it.
 func warningModel(w health.Warning) gen.Component {
 	c := gen.Component{Name: w.Code, Subject: w.Subject, State: gen.StateWarning, Message: w.Text, Breaks: gen.Breaks(w.Breaks), Next: w.Next, Since: w.Since}
@@ -72,65 +73,6 @@ func warningModel(w health.Warning) gen.Component {
 		c.State = gen.StateFailing
 	}
 	return c
-}
-
-var badness = map[gen.State]int{gen.StateOk: 0, gen.StateWarning: 1, gen.StateStarting: 2, gen.StateFailing: 3}
-
-// components looks at the parts that can go wrong while the agent runs.
-func (a *agent) components() []gen.Component {
-	var out []gen.Component
-	add := func(name string, bad bool, state gen.State, message, next string) {
-		if !bad {
-			state, message, next = gen.StateOk, "", ""
-		}
-		out = append(out, gen.Component{Name: name, State: state, Message: message, Next: next})
-	}
-	problems := a.source.Problems()
-	message := ""
-	if wrong := filesource.Errors(problems); len(wrong) > 0 {
-		message = fmt.Sprintf("%s in the source; %s; first: %s", spell.Count(len(wrong), "problem"), inForce(a.source.NeverGood()), wrong[0])
-	} else if len(problems) > 0 {
-		message = fmt.Sprintf("policies name what is not there: %s; first: %s", spell.Count(len(problems), "object"), problems[0])
-	}
-	add("source", message != "", gen.StateWarning, message, "weir policy validate "+a.cfg.SourceDir)
-	unknown := append(a.unknownPorts(), "")
-	add("port names", len(unknown) > 1, gen.StateWarning, fmt.Sprintf("port names of policies that match no pod: %d; first: %s", len(unknown)-1, unknown[0]), "name the port in a pod or give its number; see: weir policy lint")
-	problem := a.ipcache.Problem()
-	add("ipcache", problem != nil, gen.StateFailing, fmt.Sprint("the kernel's prefixes are behind: ", problem), "see the agent's log; it tries again by itself")
-	degraded, audits, waiting := 0, 0, ""
-	for _, r := range a.endpoints.Manager.Rows() {
-		if r.Degraded != "" {
-			degraded++
-		}
-		if r.Audits() {
-			audits++
-		}
-		if r.Reason != "" && r.State.Alive() && waiting == "" {
-			waiting = fmt.Sprintf("endpoint %d is %s: %s", r.ID, r.State, r.Reason)
-		}
-	}
-	add("audit", audits > 0, gen.StateWarning, spell.Count(audits, "endpoint")+" in audit mode: what the policy denies is let through", "weir endpoint audit ID off; see: weir endpoint list")
-	node, _ := policytypes.ParseMode(a.cfg.Enforcement) // checked when the agent started
-	modes, loose := ownModes(node, a.endpoints.Manager.Rows())
-	add("enforcement", loose, gen.StateWarning, modes, "weir endpoint enforcement ID node; see: weir endpoint list")
-	out[len(out)-1].Message = modes // also where they allow less
-	add("policy maps", degraded > 0, gen.StateFailing, "too large for the map, which allows less than the policy: that of "+spell.Count(degraded, "endpoint"), "raise policy-entries, or make the policies smaller; see: weir endpoint list")
-	add("connections", a.maps.crowded.Load(), gen.StateWarning, "their table is full or nearly: the kernel forgets those longest unused and judges their next packet anew", "raise conntrack-entries and restart the agent, which costs no connection; who fills it: weir bpf ct")
-	add("endpoints", waiting != "", gen.StateWarning, waiting, "weir endpoint list")
-	lost, err := a.maps.Metrics.LostEvents()
-	add("events", err == nil && lost > 0, gen.StateWarning, fmt.Sprintf("%d events found no room in the ring", lost), "raise event-buffer and restart the agent")
-	return out
-}
-
-// inForce says what stands in for wrong files, of which never were never good.
-func inForce(never, wrong int) string {
-	switch never {
-	case 0:
-		return "the last good version is in force"
-	case wrong:
-		return "there was no good version yet, so nothing of it is in force"
-	}
-	return "the last good version is in force, where there was one"
 }
 
 // Config tells how the agent was configured.

@@ -103,6 +103,29 @@ func (h *Handlers) ValidatePolicy(ctx context.Context, r gen.ValidatePolicyReque
 	return gen.ValidatePolicy200JSONResponse(out), nil
 }
 
+// ListSources answers with the folders and their files.
+func (h *Handlers) ListSources(ctx context.Context, _ gen.ListSourcesRequestObject) (gen.ListSourcesResponseObject, error) {
+	if h.src.Keeper == nil {
+		return nil, notReady("sources")
+	}
+	return gen.ListSources200JSONResponse{Sources: orEmpty(h.src.Keeper.Sources(ctx))}, nil
+}
+
+// AcceptSource takes a folder as it is.
+func (h *Handlers) AcceptSource(ctx context.Context, r gen.AcceptSourceRequestObject) (gen.AcceptSourceResponseObject, error) {
+	if h.src.Keeper == nil {
+		return nil, notReady("sources")
+	}
+	if r.Params.Path == "" {
+		return nil, v1.Errorf(v1.CodeInvalid, "name the folder; weir source list shows them", "path is empty")
+	}
+	s, err := h.src.Keeper.Accept(ctx, r.Params.Path)
+	if err != nil {
+		return nil, err
+	}
+	return gen.AcceptSource200JSONResponse(s), nil
+}
+
 // GetRule answers with the rule behind a number.
 func (h *Handlers) GetRule(_ context.Context, r gen.GetRuleRequestObject) (gen.GetRuleResponseObject, error) {
 	if h.src.Policies == nil {

@@ -47,7 +47,7 @@ func NewServer(cfg Config) *Server {
 	streams, stop := context.WithCancel(context.Background())
 	s := &Server{cfg: cfg, stop: stop}
 	fail := failer{cfg.Logger}
-	strict := gen.NewStrictHandlerWithOptions(cfg.Handlers, nil, gen.StrictHTTPServerOptions{
+	strict := gen.NewStrictHandlerWithOptions(cfg.Handlers, []gen.StrictMiddlewareFunc{NewTrail(cfg.Logger).follow}, gen.StrictHTTPServerOptions{
 		RequestErrorHandlerFunc:  fail.request,
 		ResponseErrorHandlerFunc: fail.response,
 	})
@@ -61,6 +61,7 @@ func NewServer(cfg Config) *Server {
 	guard := guard{next: mux, operation: operation, fail: fail, software: cfg.Software, timeout: cfg.RequestTimeout, streams: streams}
 	s.http = &http.Server{
 		Handler:           guard,
+		ConnContext:       withPeer,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/explain"
@@ -18,6 +19,7 @@ type Sources struct {
 	Identities identitySource
 	Policies   policySource
 	Editor     policyEditor
+	Keeper     sourceKeeper
 	IPs        ipSource
 	IPAM       leaseKeeper
 	Explainer  explainer
@@ -54,6 +56,13 @@ type policyEditor interface {
 	Apply(ctx context.Context, file string, document []byte) (PolicyChange, error)
 	Delete(ctx context.Context, kind, namespace, name string) (PolicyChange, error)
 	Validate(ctx context.Context, file string, document []byte) Validation
+}
+
+// sourceKeeper knows the folders that objects are read from. A folder that is none
+// is an *v1.Error.
+type sourceKeeper interface {
+	Sources(ctx context.Context) []gen.Source
+	Accept(ctx context.Context, folder string) (gen.Source, error)
 }
 
 // PolicyChange says which objects changed and the revision that holds the change.
@@ -147,4 +156,6 @@ type eventSource interface {
 	// It must not block the readers of other callers; what this caller misses
 	// becomes an event of type lost.
 	Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error
+	// HasEndpoint reports whether an endpoint of this node answers to a reference.
+	HasEndpoint(ref id.Ref) bool
 }

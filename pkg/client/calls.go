@@ -110,6 +110,19 @@ func (c *Client) DeleteContainer(ctx context.Context, containerID, ifName string
 	return v, err
 }
 
+// Sources lists the folders that objects are read from.
+func (c *Client) Sources(ctx context.Context) (gen.SourceList, error) {
+	v, _, err := call[gen.SourceList](ctx, c, "list the sources", func(ctx context.Context) (*http.Response, error) { return c.api.ListSources(ctx) })
+	return v, err
+}
+
+// AcceptSource says that a folder is meant to be as it is.
+func (c *Client) AcceptSource(ctx context.Context, path string) (gen.Source, error) {
+	p := &gen.AcceptSourceParams{Path: path}
+	v, _, err := call[gen.Source](ctx, c, "accept source "+path, func(ctx context.Context) (*http.Response, error) { return c.api.AcceptSource(ctx, p) })
+	return v, err
+}
+
 // Identities lists the identities that have every label.
 func (c *Client) Identities(ctx context.Context, labels []string) ([]gen.Identity, error) {
 	p := &gen.ListIdentitiesParams{Label: labels}

@@ -16,10 +16,11 @@ import (
 )
 
 // Config is what every endpoint of an agent shares. All fields are required
-// except Observe.
+// except Observe and BootID.
 type Config struct {
 	Logger     *slog.Logger
 	StateDir   string // <state>/endpoints: holds one directory per endpoint, of its number
+	BootID     string // of this boot: no record outlives it
 	Queue      *BuildQueue
 	Identities *IdentityKeeper
 	// Observe is told of every change, in order, from the goroutine that owns
@@ -97,6 +98,7 @@ type owned struct {
 	resolving bool               // a goroutine is allocating the identity
 	building  bool
 	buildID   identity.NumericIdentity // that the running build puts into the kernel
+	buildFor  uint64                   // LabelRevision of its labels
 	held      map[identity.NumericIdentity]labels.LabelArray
 	extra     recordExtra // unknown fields of the record
 	gone      bool        // the record was removed and must not come back
@@ -112,7 +114,7 @@ type publication struct {
 // New starts an endpoint in waiting-for-identity and writes its record. The row
 // needs ID, Link and Pod; nothing of it is in the kernel yet.
 func New(cfg Config, row Row) (*Endpoint, error) {
-	row.State, row.Created = regeneration.StateWaitingForIdentity, time.Now()
+	row.State, row.Created, row.BootID = regeneration.StateWaitingForIdentity, time.Now(), cfg.BootID
 	row.Reason = "labels are not known yet"
 	e := newEndpoint(cfg, row, nil)
 	if err := writeRecord(cfg.StateDir, recordOf(&row, nil)); err != nil {
@@ -180,10 +182,14 @@ func (e *Endpoint) Wait(ctx context.Context, cond func(*Row) bool) (*Row, error)
 	}
 }
 
-// WaitReady blocks until the endpoint is ready. The error is a NotReadyError.
+// WaitReady blocks until the endpoint has been ready once, with the labels and
+// the policy that it had when it was asked or newer ones: where they change all
+// the time, there may be no moment at which it is up to date. The error is a
+// NotReadyError.
 func (e *Endpoint) WaitReady(ctx context.Context) error {
-	row, err := e.Wait(ctx, func(r *Row) bool { return r.State == regeneration.StateReady || !r.State.Alive() })
-	if err == nil && row.State == regeneration.StateReady {
+	asked := e.Row()
+	row, err := e.Wait(ctx, func(r *Row) bool { return r.readyFor(asked) || !r.State.Alive() })
+	if err == nil && row.readyFor(asked) {
 		return nil
 	}
 	if err == nil {

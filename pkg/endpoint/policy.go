@@ -82,13 +82,14 @@ func (e *Endpoint) BeginBuild() (row *Row, level regeneration.Level, ok bool) {
 	case t.state == regeneration.StateWaitingForIdentity && t.Row.Built():
 		level, ok = regeneration.LevelPolicy, true
 		old := *t.Row
+		own.buildFor = old.LabelsInForce
 		old.Identity = old.Realized.Identity
 		old.Labels = own.held[old.Identity]
 		row = &old
 	case t.Row.Identity != 0:
 		if ok = t.SetState(regeneration.StateRegenerating, ""); ok {
 			level, own.pending = own.pending, 0
-			row = t.Row
+			row, own.buildFor = t.Row, t.Row.LabelRevision
 		}
 	}
 	if ok {
@@ -124,7 +125,7 @@ func (e *Endpoint) CommitBuild(o Outcome) (ready bool) {
 	defer t.Unlock()
 	e.own.building, e.own.buildID = false, 0
 	r := t.Row
-	r.Realized, r.PrefixIdentities, r.Restored = &o.Layout, o.PrefixIdentities, false
+	r.Realized, r.PrefixIdentities, r.Restored, r.LabelsInForce = &o.Layout, o.PrefixIdentities, false, e.own.buildFor
 	r.Slot, r.SlotGroup, r.KernelRevision, r.Degraded = o.Slot, o.SlotGroup, o.KernelRevision, o.Degraded
 	r.KernelSettings, r.building = o.Settings, nil
 	r.PolicyEntries, r.RealizedPolicy = len(o.Entries), o.Entries

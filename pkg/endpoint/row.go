@@ -40,9 +40,11 @@ func (p Pod) String() string {
 type Link struct {
 	ContainerID        string
 	ContainerInterface string // name inside the pod
+	Network            string // name of the CNI network; empty: not known, as in records of former builds
 	NetNS              string // path of the pod's network namespace as the runtime gave it
 	HostInterface      string // name of the host side of the pair
 	IfIndex            int    // of the host side
+	PeerIndex          int    // of the other end, in the pod's namespace; 0: not known, as in records of former builds
 	MAC                types.MAC
 	NodeMAC            types.MAC // of the host side
 	IPv4               netip.Addr
@@ -67,6 +69,7 @@ type Row struct {
 	Degraded string // why the endpoint denies more than its policy although it is ready; empty otherwise
 	Restored bool   // came from a record of an earlier agent and has not been built since
 	Created  time.Time
+	BootID   string // of the kernel that has the link; empty in records of former builds
 
 	Link
 	Pod Pod
@@ -80,6 +83,7 @@ type Row struct {
 	InfoLabels    labels.LabelArray // the others
 	NamedPorts    policytypes.NamedPorts
 	LabelRevision uint64                   // grows with every change of Labels or NamedPorts
+	LabelsInForce uint64                   // LabelRevision of what the last build put into force
 	Identity      identity.NumericIdentity // of Labels; 0: not allocated yet
 
 	Realized *plan.Layout // what the kernel has; nil: nothing, or not known after a restart
@@ -119,6 +123,14 @@ func (r *Row) EnforcementInForce() policytypes.Enforcement {
 // InSync reports whether the policy in force is the one that was last asked for.
 func (r *Row) InSync() bool { return r.Built() && r.PolicyRevision >= r.AffectedRevision }
 
+// readyFor reports whether the endpoint has been ready since it was asked: it was
+// built with the labels and the policy that it had then, or newer ones. What
+// makes it build again meanwhile does not matter.
+func (r *Row) readyFor(asked *Row) bool {
+	return r.State == regeneration.StateReady ||
+		r.State.Alive() && r.Built() && r.LabelsInForce >= asked.LabelRevision && r.PolicyRevision >= asked.AffectedRevision
+}
+
 // Desired is the layout that the row asks for.
 func (r *Row) Desired() plan.Layout {
 	return plan.Layout{
@@ -146,7 +158,7 @@ func (r *Row) PolicyGroup() string {
 func (r *Row) same(o *Row) bool {
 	return r.State == o.State && r.Reason == o.Reason && r.Degraded == o.Degraded && r.Restored == o.Restored && r.Settings == o.Settings &&
 		r.Link == o.Link && r.Pod == o.Pod && r.Labels.Equal(o.Labels) && r.InfoLabels.Equal(o.InfoLabels) &&
-		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.Identity == o.Identity &&
+		maps.Equal(r.NamedPorts, o.NamedPorts) && r.LabelRevision == o.LabelRevision && r.LabelsInForce == o.LabelsInForce && r.Identity == o.Identity &&
 		r.Realized == o.Realized && r.PrefixIdentities == o.PrefixIdentities && r.Slot == o.Slot && r.SlotGroup == o.SlotGroup &&
 		r.KernelRevision == o.KernelRevision && r.KernelSettings == o.KernelSettings && r.building == o.building && r.PolicyEntries == o.PolicyEntries &&
 		r.PolicyRevision == o.PolicyRevision && r.NextPolicyRevision == o.NextPolicyRevision &&

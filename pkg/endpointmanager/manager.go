@@ -23,14 +23,15 @@ type remover interface {
 	Adopt(e *endpoint.Endpoint) error
 }
 
-// resumer is endpoint/metadata: it keeps the labels of restored endpoints right.
+// resumer is endpoint/metadata: it keeps the labels of restored endpoints right,
+// and changes those of a record once the channel is closed.
 type resumer interface {
-	Resume(e *endpoint.Endpoint)
+	Resume(e *endpoint.Endpoint, built <-chan struct{})
 }
 
 // linkChecker says whether the host side of an endpoint's link still exists.
 type linkChecker interface {
-	LinkExists(ifindex int, name string) (bool, error)
+	LinkExists(l endpoint.Link) (bool, error)
 }
 
 // revisionBumper is lxcmap.Config.

@@ -56,13 +56,13 @@ func (h *hands) Adopt(e *endpoint.Endpoint) error {
 	return nil
 }
 
-func (h *hands) Resume(e *endpoint.Endpoint) {
+func (h *hands) Resume(e *endpoint.Endpoint, _ <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.resumed, h.known = append(h.resumed, e.ID), append(h.known, h.told)
 }
 
-func (h *hands) LinkExists(ifindex int, _ string) (bool, error) { return h.links[ifindex], h.linkErr }
+func (h *hands) LinkExists(l endpoint.Link) (bool, error) { return h.links[l.IfIndex], h.linkErr }
 
 func (h *hands) BumpRevision(ids ...uint16) (uint32, error) {
 	h.bumped = append(h.bumped, ids...)
@@ -158,7 +158,7 @@ func TestDuplicatesAreRefusedAndLeaveNothing(t *testing.T) {
 		require.Equal(t, e.ID, dup.ID)
 	}
 	require.Equal(t, 1, m.pool.InUse())
-	recs, _, err := endpoint.ReadAll(m.cfg.Endpoint.StateDir)
+	recs, _, err := endpoint.ReadAll(m.cfg.Endpoint.StateDir, "")
 	require.NoError(t, err)
 	require.Len(t, recs, 1)
 }
@@ -287,8 +287,9 @@ func TestRestore(t *testing.T) {
 				}
 			}
 		})
-		rep, err := again.Restore(t.Context())
+		recs, _, err := endpoint.ReadAll(again.cfg.Endpoint.StateDir, "")
 		require.NoError(t, err)
+		rep := again.Restore(t.Context(), recs)
 		require.Equal(t, []uint16{1, 2, 3}, created)
 		require.Equal(t, []uint16{1, 2, 3}, h2.adopted)
 		require.Equal(t, []uint16{gone.ID, half.ID}, rep.Removed)
@@ -302,7 +303,7 @@ func TestRestore(t *testing.T) {
 		require.False(t, isNew, "the same request after the restart")
 
 		for range 4 { // B36: nothing fails again and again
-			recs, bad, err := endpoint.ReadAll(dir)
+			recs, bad, err := endpoint.ReadAll(dir, "")
 			require.NoError(t, err)
 			require.Empty(t, bad)
 			require.Len(t, recs, 1)
@@ -324,8 +325,9 @@ func TestRestoredEndpointsAreAwaitedUntilTheyAreBuilt(t *testing.T) {
 		m.Close()
 		again, h2 := newScene(t, dir)
 		h2.links[101], h2.links[102] = true, true
-		rep, err := again.Restore(t.Context())
+		recs, _, err := endpoint.ReadAll(again.cfg.Endpoint.StateDir, "")
 		require.NoError(t, err)
+		rep := again.Restore(t.Context(), recs)
 		require.Len(t, rep.Restored, 2)
 		require.GreaterOrEqual(t, h2.known[0], 2, "the policy knows all restored identities before the first endpoint goes on")
 		short, cancel := context.WithTimeout(t.Context(), time.Second)

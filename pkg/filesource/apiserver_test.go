@@ -2,8 +2,6 @@ package filesource
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,10 +42,8 @@ func TestEndpointsOfKubernetesAreTheAPIServer(t *testing.T) {
 	if n := tables.Nodes.NumObjects(tables.DB.ReadTxn()); n != 3 {
 		t.Fatalf("%d rows, want two nodes and the API server", n)
 	}
-	if err := os.Remove(filepath.Join(dir, "kubernetes.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	scan(t, s)
+	remove(t, dir, "kubernetes.yaml")
+	later(t, s)
 	if got := servers(tables); got != nil {
 		t.Fatalf("the API server stays at %v", got)
 	}

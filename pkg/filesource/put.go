@@ -3,9 +3,9 @@ package filesource
 import (
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
-	"strings"
+	"time"
 
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
@@ -57,8 +57,8 @@ func (s *Source) Check(text []byte, name string) ([]*policytypes.Policy, []Probl
 	return out, warnings
 }
 
-// Put keeps the policies of a text in the agent's own folder and applies them,
-// all or none. It returns the revision that has them.
+// Put keeps the policies of a text and applies them, all or none. It returns the
+// revision that has them.
 func (s *Source) Put(text []byte, name string) (policies []*policytypes.Policy, revision uint64, problems []Problem, err error) {
 	policies, problems = s.Check(text, name)
 	if wrong := Errors(problems); len(wrong) > 0 {
@@ -66,63 +66,61 @@ func (s *Source) Put(text []byte, name string) (policies []*policytypes.Policy, 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.open(); err != nil {
+		return nil, 0, nil, err
+	}
 	for _, p := range policies {
-		if file := s.fileOf(p.Resource.ID()); file != "" && filepath.Dir(file) != s.cfg.OwnDir {
+		id := p.Resource.ID()
+		if file := s.fileOf(id); file != "" && file != s.store.APIPath(id) {
 			return nil, 0, nil, fmt.Errorf("%w: %s is defined in %s; change it there", ErrForeign, p.Resource, file)
 		}
-	}
-	if err := os.MkdirAll(s.cfg.OwnDir, 0o700); err != nil {
-		return nil, 0, nil, fmt.Errorf("keeping policies: %w", err)
 	}
 	docs, err := k8s.Split(text, name)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	if err := s.keep(docs); err != nil {
-		return nil, 0, nil, fmt.Errorf("keeping policies: %w", err)
+	api := maps.Clone(s.api)
+	for _, d := range docs {
+		if err = s.keepPolicy(api, d); err != nil {
+			break
+		}
 	}
-	if err := s.scan(); err != nil {
-		return nil, 0, nil, err
+	if err == nil {
+		err = s.scanWith("", api)
+	}
+	if err != nil {
+		s.store.Forget()
+		return nil, 0, nil, fmt.Errorf("keeping policies: %w", err)
 	}
 	return policies, s.cfg.Policies.Revision(), nil, nil
 }
 
-// keep writes each document to a file of its own; temporary files first, so
-// that a full disk changes nothing.
-func (s *Source) keep(docs []k8s.Document) error {
-	var names []string
-	defer func() {
-		for _, n := range names {
-			os.Remove(n + ".tmp")
-		}
-	}()
-	for _, d := range docs {
-		obj, err := d.Policy()
-		if err != nil {
-			return err
-		}
-		text, err := d.Text()
-		if err != nil {
-			return err
-		}
-		name := s.ownFile(obj.ID())
-		names = append(names, name)
-		if err := os.WriteFile(name+".tmp", text, 0o600); err != nil {
-			return err
-		}
+// keepPolicy writes a policy to its place and puts it among those of the API.
+func (s *Source) keepPolicy(api map[string]*file, d k8s.Document) error {
+	obj, err := d.Policy()
+	if err != nil {
+		return err
 	}
-	for _, n := range names {
-		if err := os.Rename(n+".tmp", n); err != nil {
-			return err
-		}
+	text, err := d.Text()
+	if err != nil {
+		return err
 	}
+	id := obj.ID()
+	c, err := parse(text, s.store.APIPath(id), s.cfg.Options)
+	if err != nil {
+		return err
+	}
+	kept, err := s.store.PutAPI(id, text)
+	if err != nil {
+		return err
+	}
+	v := newVersion("", c)
+	v.Name, v.Sum, v.Good = kept.Name, kept.Sum, time.Now().UTC().Round(0)
+	if old := s.api[id]; old != nil && old.versions[0].Sum == v.Sum {
+		v.Good = old.versions[0].Good
+	}
+	api[id] = &file{versions: []version{v}, state: StateGood}
 	return nil
-}
-
-// ownFile is the file of a resource in the agent's own folder. Names of
-// Kubernetes objects hold neither slash nor underscore.
-func (s *Source) ownFile(id string) string {
-	return filepath.Join(s.cfg.OwnDir, strings.ReplaceAll(id, "/", "_")+".yaml")
 }
 
 // fileOf returns the file that a policy in force comes from, or "".
@@ -134,23 +132,31 @@ func (s *Source) fileOf(id string) string {
 	return ps[0].Resource.File
 }
 
-// Delete takes a policy out of force that was put through the API.
+// isOwn reports whether a file holds a policy that was put through the API.
+func (s *Source) isOwn(file string) bool {
+	return filepath.Dir(file) == filepath.Dir(s.store.APIPath(""))
+}
+
+// Delete takes a policy out of force that was put through the API, also one that
+// cannot be read.
 func (s *Source) Delete(kind, namespace, name string) (policytypes.Resource, uint64, error) {
-	id := policytypes.Resource{Kind: kind, Namespace: namespace, Name: name}
+	r := policytypes.Resource{Kind: kind, Namespace: namespace, Name: name}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file := s.fileOf(id.ID())
-	if file == "" {
-		return id, 0, fmt.Errorf("%w: %s; list them with: weir policy list", ErrNotFound, id)
+	if err := s.open(); err != nil {
+		return r, 0, err
 	}
-	if filepath.Dir(file) != s.cfg.OwnDir {
-		return id, 0, fmt.Errorf("%w: %s is defined in %s; delete it there", ErrForeign, id, file)
+	id := r.ID()
+	if s.api[id] == nil {
+		if file := s.fileOf(id); file != "" {
+			return r, 0, fmt.Errorf("%w: %s is defined in %s; delete it there", ErrForeign, r, file)
+		}
+		return r, 0, fmt.Errorf("%w: %s; list them with: weir policy list", ErrNotFound, r)
 	}
-	if err := os.Remove(file); err != nil {
-		return id, 0, fmt.Errorf("deleting %s: %w", id, err)
+	api := maps.Clone(s.api)
+	delete(api, id)
+	if err := s.scanWith("", api); err != nil {
+		return r, 0, fmt.Errorf("deleting %s: %w", r, err)
 	}
-	if err := s.scan(); err != nil {
-		return id, 0, err
-	}
-	return id, s.cfg.Policies.Revision(), nil
+	return r, s.cfg.Policies.Revision(), nil
 }

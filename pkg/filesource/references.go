@@ -149,15 +149,15 @@ func (r *collector) all(nodes map[string]*workload.Node) *k8s.References {
 // translate puts the policies into the snapshot: those that name nothing as they
 // were read, others anew if their text or what they name is other than in the last
 // scan.
-func (r *reader) translate(s *Snapshot, policies map[string]*translated) (warnings []Problem) {
-	stale := s.References.Stale(r.references)
+func (m *merger) translate(s *Snapshot, policies map[string]*translated) (warnings []Problem) {
+	stale := s.References.Stale(m.references)
 	traced := map[string]*translated{}
 	for _, id := range slices.Sorted(maps.Keys(policies)) {
 		p := policies[id]
 		if len(p.Uses) > 0 {
-			last := r.traced[id]
+			last := m.traced[id]
 			if last == nil || last.object.Value != p.object.Value || stale(p.Uses) {
-				tr, err := k8s.TranslateTraced(p.object, r.options.translation(s.References))
+				tr, err := k8s.TranslateTraced(p.object, m.options.translation(s.References))
 				if err != nil { // it was right without references, so it is with them
 					tr = p.Translation
 					warnings = append(warnings, problemsOf(err, p.object.File)...)
@@ -169,7 +169,7 @@ func (r *reader) translate(s *Snapshot, policies map[string]*translated) (warnin
 		s.Policies[id] = p.Policies
 		warnings = append(warnings, warningsOf(p.Translation)...)
 	}
-	r.references, r.traced = s.References, traced
+	m.references, m.traced = s.References, traced
 	return warnings
 }
 

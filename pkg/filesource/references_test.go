@@ -3,8 +3,6 @@ package filesource
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -81,13 +79,11 @@ func TestWhatPoliciesNameChangesThePoliciesThatNameIt(t *testing.T) {
 		t.Helper()
 		repo.replaced = nil
 		if text == "" {
-			if err := os.Remove(filepath.Join(dir, file)); err != nil {
-				t.Fatal(err)
-			}
+			remove(t, dir, file)
 		} else {
 			put(t, dir, file, text)
 		}
-		scan(t, s)
+		later(t, s)
 		for i, name := range want {
 			want[i] = "CiliumNetworkPolicy/shop/" + name
 		}
@@ -200,9 +196,8 @@ func TestAGroupThatChangesTakesEffectInTheRepository(t *testing.T) {
 	want("a group", policytypes.Allow, policytypes.Deny)
 	put(t, dir, "groups.yaml", strings.Replace(partners, "203.0.113.0/24", "198.51.100.0/24", 1))
 	want("other blocks", policytypes.Deny, policytypes.Allow)
-	if err := os.Remove(filepath.Join(dir, "groups.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	remove(t, dir, "groups.yaml")
+	later(t, s)
 	want("the group gone", policytypes.Deny, policytypes.Deny)
 }
 

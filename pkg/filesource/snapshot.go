@@ -6,8 +6,8 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/weirnet/weir/pkg/policy/k8s"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
@@ -29,6 +29,8 @@ type Snapshot struct {
 	PodOrder []string
 	// Places are where the pods stand.
 	Places map[string]Place
+
+	uses map[string][]k8s.Use // of the policies, by resource id
 }
 
 // Place is where an object stands.
@@ -64,109 +66,52 @@ func (p Problem) String() string {
 
 // Load reads folders or files once. Wrong files are left out and reported.
 func Load(paths []string, o Options) (*Snapshot, []Problem, error) {
-	r := newReader(o)
+	var entries []entry
+	var problems []Problem
+	l := look{options: o}
 	for _, p := range paths {
-		if _, err := os.Stat(p); err != nil {
+		info, err := os.Stat(p)
+		if err != nil {
 			return nil, nil, fmt.Errorf("reading policies and pods: %w", err)
 		}
-	}
-	snap, problems := r.scan(paths)
-	return snap, problems, nil
-}
-
-// reader keeps the last good version of every file.
-type reader struct {
-	options    Options
-	files      map[string]*file
-	references *k8s.References        // of the last scan
-	traced     map[string]*translated // of the last scan: those that depend on references
-}
-
-type file struct {
-	text     string    // as last read
-	good     *contents // last version without problems; nil: none yet
-	problems []Problem
-}
-
-func newReader(o Options) *reader { return &reader{options: o, files: map[string]*file{}} }
-
-// scan reads what changed below the paths and returns the merged whole. A
-// folder or file that cannot be read is a problem and keeps its last good version.
-func (r *reader) scan(paths []string) (*Snapshot, []Problem) {
-	var problems []Problem
-	seen := map[string]bool{}
-	for _, p := range paths {
-		names, err := List(p)
-		if err != nil {
-			problems = append(problems, Problem{File: p, Text: err.Error()})
-			for name := range r.files {
-				if filepath.Dir(name) == p {
-					seen[name] = true // keep what was known of an unreadable folder
-				}
+		listing := Listing{Files: []string{p}}
+		if info.IsDir() {
+			if listing, err = Look(p); err != nil {
+				return nil, nil, fmt.Errorf("reading policies and pods: %w", err)
 			}
-			continue
 		}
-		for _, name := range names {
-			seen[name] = true
-			r.read(name)
+		for _, dir := range slices.Sorted(maps.Keys(listing.Failed)) {
+			problems = append(problems, Problem{File: dir, Text: listing.Failed[dir].Error()})
+		}
+		for _, r := range listing.Recipes {
+			problems = append(problems, Problem{File: r.Dir, Text: r.String(), Warning: true})
+		}
+		for _, name := range listing.Files {
+			r := l.read(name, nil)
+			problems = append(problems, r.problems...)
+			entries = append(entries, entry{path: name, contents: r.contents})
 		}
 	}
-	maps.DeleteFunc(r.files, func(name string, _ *file) bool { return !seen[name] })
-	return r.merge(problems)
+	snap, more := (&merger{options: o}).merge(entries)
+	return snap, append(problems, more...), nil
 }
 
-// List names the files of a folder that are read, or the file itself.
-func List(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, e := range entries {
-		ext := filepath.Ext(e.Name())
-		if !e.IsDir() && e.Name()[0] != '.' && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
-			out = append(out, filepath.Join(path, e.Name()))
-		}
-	}
-	return out, nil
+// entry is what is in force of a file.
+type entry struct {
+	path     string
+	contents *contents // nil: nothing
+	// firm says that the file stays as it was: what it had, no other file takes.
+	firm bool
+	// rest says that these objects are not in the file any more.
+	rest bool
 }
 
-// read brings one file up to date.
-func (r *reader) read(name string) {
-	f := r.files[name]
-	if f == nil {
-		f = &file{}
-		r.files[name] = f
-	}
-	info, err := os.Stat(name)
-	if err == nil && info.Size() > k8s.MaxBytes {
-		err = fmt.Errorf("has %d bytes, the most is %d; split it into several files", info.Size(), k8s.MaxBytes)
-	}
-	var text []byte
-	if err == nil {
-		text, err = ReadFile(name)
-	}
-	if err != nil {
-		f.text, f.problems = "", []Problem{{File: name, Text: err.Error()}}
-		return
-	}
-	if f.text == string(text) && (f.good != nil || f.problems != nil) && len(text) > 0 {
-		return
-	}
-	f.text = string(text)
-	good, err := parse(text, name, r.options)
-	if err != nil {
-		f.problems = problemsOf(err, name)
-		return
-	}
-	f.good, f.problems = good, nil
+// merger joins files to one whole, again and again.
+type merger struct {
+	options    Options
+	references *k8s.References        // of the last time
+	traced     map[string]*translated // of the last time: those that depend on references
+	owner      map[string]string      // file of each object, of the last time
 }
 
 // problemsOf takes joined errors apart.
@@ -198,41 +143,65 @@ func Errors(problems []Problem) []Problem {
 	return slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return p.Warning })
 }
 
-// merge joins the files in the order of their names; the first file that has
-// an object keeps it.
-func (r *reader) merge(problems []Problem) (*Snapshot, []Problem) {
+// merge joins the files in the order of their names; the first file that has an
+// object keeps it.
+func (m *merger) merge(entries []entry) (*Snapshot, []Problem) {
 	s := &Snapshot{
 		Pods: map[string]*workload.Pod{}, Namespaces: map[string]*workload.Namespace{}, Nodes: map[string]*workload.Node{},
 		Policies: map[string][]*policytypes.Policy{}, Ports: map[string][]workload.NamedPort{}, Places: map[string]Place{},
 	}
-	owner, policies, references := map[string]string{}, map[string]*translated{}, newCollector()
-	for _, name := range slices.Sorted(maps.Keys(r.files)) {
-		f := r.files[name]
-		problems = append(problems, f.problems...)
-		if f.good == nil {
-			continue
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return e.contents == nil })
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		if a.rest != b.rest { // what left its file comes after what stands in one
+			return map[bool]int{false: -1, true: 1}[a.rest]
 		}
+		return strings.Compare(a.path, b.path)
+	})
+	owner, policies, references := m.firm(entries), map[string]*translated{}, newCollector()
+	s.uses = map[string][]k8s.Use{}
+	var problems []Problem
+	for _, e := range entries {
 		taken := map[string]bool{}
-		for _, id := range f.good.order {
-			if first, ok := owner[id]; ok {
+		for _, id := range e.contents.order {
+			first, ok := owner[id]
+			if ok && first != e.path {
 				taken[id] = true
-				problems = append(problems, Problem{File: name, Line: f.good.lines[id], Text: fmt.Sprintf("%s stands in %s too, which counts; take one of them out", id, first)})
+				if !e.rest {
+					problems = append(problems, Problem{File: e.path, Line: e.contents.lines[id], Text: fmt.Sprintf("%s stands in %s too, which counts; take one of them out", id, first)})
+				}
 				continue
 			}
-			owner[id] = name
+			owner[id] = e.path
 		}
-		s.take(name, f.good, taken)
-		references.take(f.good, taken)
-		for id, p := range f.good.policies {
+		s.take(e.path, e.contents, taken)
+		references.take(e.contents, taken)
+		for id, p := range e.contents.policies {
 			if !taken[id] {
-				policies[id] = p
+				policies[id], s.uses[id] = p, p.Uses
 			}
 		}
 	}
+	m.owner = owner
 	s.References = references.all(s.Nodes)
 	s.APIServer = references.addresses[apiServer]
-	problems = append(problems, r.translate(s, policies)...)
+	problems = append(problems, m.translate(s, policies)...)
 	return s, slices.Clip(problems)
+}
+
+// firm are the objects that files which stay as they were had before.
+func (m *merger) firm(entries []entry) map[string]string {
+	owner := map[string]string{}
+	for _, e := range entries {
+		if !e.firm || e.rest {
+			continue
+		}
+		for _, id := range e.contents.order {
+			if m.owner[id] == e.path {
+				owner[id] = e.path
+			}
+		}
+	}
+	return owner
 }
 
 // take adds a file's objects except those that another file holds.

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/statedb"
 
+	"github.com/weirnet/weir/pkg/filesource/lastgood"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
 	"github.com/weirnet/weir/pkg/workload"
 )
@@ -56,7 +58,7 @@ func newSource(t *testing.T) (*Source, *fakeRepository, *workload.Tables, string
 	dir := t.TempDir()
 	repo := &fakeRepository{policies: map[string][]*policytypes.Policy{}, changed: make(chan struct{}, 1)}
 	s := New(Config{
-		Options: Options{ClusterName: "default", NodeName: "n1"}, Dirs: []string{dir}, OwnDir: filepath.Join(t.TempDir(), "policies"),
+		Options: Options{ClusterName: "default", NodeName: "n1"}, Dirs: []string{dir}, DataDir: t.TempDir(),
 		Tables: tables, Policies: repo, Logger: slog.New(slog.DiscardHandler),
 	})
 	return s, repo, tables, dir
@@ -72,6 +74,23 @@ func put(t *testing.T, dir, name, text string) {
 func scan(t *testing.T, s *Source) {
 	t.Helper()
 	if err := s.Scan(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// later scans, and again when all that has to stand still has stood still.
+func later(t *testing.T, s *Source) {
+	t.Helper()
+	scan(t, s)
+	now := s.now()
+	s.now = func() time.Time { return now.Add(2 * time.Second) }
+	scan(t, s)
+}
+
+// remove takes a file away.
+func remove(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -112,9 +131,11 @@ func TestAFolderBecomesRowsAndPolicies(t *testing.T) {
 	if repo.revision != before {
 		t.Fatal("an unchanged folder was applied again")
 	}
-	os.Remove(filepath.Join(dir, "policy.yaml"))
-	os.Remove(filepath.Join(dir, "pods.yaml"))
+	put(t, dir, "other.yaml", strings.Replace(podA, "name: a,", "name: b,", 1))
 	scan(t, s)
+	remove(t, dir, "policy.yaml")
+	remove(t, dir, "pods.yaml")
+	later(t, s)
 	if _, _, ok := tables.Pod(tables.DB.ReadTxn(), "x", "a"); ok || len(repo.policies) != 0 {
 		t.Fatal("what a removed file held is still there")
 	}
@@ -191,7 +212,7 @@ func TestTheFirstFileKeepsAnObjectThatTwoHold(t *testing.T) {
 	if !repo.policies["NetworkPolicy/x/deny"][0].IsolatesIngress || len(s.Problems()) != 1 || s.Problems()[0].File != filepath.Join(dir, "b.yaml") {
 		t.Fatalf("%v", s.Problems())
 	}
-	os.Remove(filepath.Join(dir, "a.yaml"))
+	remove(t, dir, "a.yaml")
 	scan(t, s)
 	if !repo.policies["NetworkPolicy/x/deny"][0].IsolatesEgress || len(s.Problems()) != 0 {
 		t.Fatal("the second file did not take over")
@@ -255,26 +276,21 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What was never good is told from what has a last good version in force.
-func TestWhatWasNeverGoodIsCounted(t *testing.T) {
-	s, _, _, dir := newSource(t)
-	counts := func(when string, never, wrong int) {
-		t.Helper()
-		scan(t, s)
-		if n, w := s.NeverGood(); n != never || w != wrong {
-			t.Errorf("%s: %d of %d were never good, want %d of %d", when, n, w, never, wrong)
-		}
+type policytypesPolicy = policytypes.Policy
+
+func newTables(t *testing.T) *workload.Tables {
+	t.Helper()
+	tables, err := workload.NewTables(statedb.New())
+	if err != nil {
+		t.Fatal(err)
 	}
-	counts("an empty folder", 0, 0)
-	put(t, dir, "a.yaml", "kind: Pod\n")
-	put(t, dir, "b.yaml", denyAll)
-	counts("one file that is wrong from the start", 1, 1)
-	put(t, dir, "b.yaml", "kind: NetworkPolicy\n")
-	counts("another that was good before", 1, 2)
-	gone := New(s.cfg)
-	gone.cfg.Dirs = []string{filepath.Join(dir, "missing")}
-	scan(t, gone)
-	if n, w := gone.NeverGood(); n != 1 || w != 1 {
-		t.Errorf("a folder that is not there: %d of %d", n, w)
+	return tables
+}
+
+// folderIDs opens the store and returns the identities of the first source's folders.
+func (s *Source) folderIDs() map[string]lastgood.Identity {
+	if err := s.open(); err != nil {
+		panic(err)
 	}
+	return s.store.Index().Sources[s.cfg.Dirs[0]].Dirs
 }

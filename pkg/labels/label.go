@@ -25,9 +25,14 @@ const (
 const (
 	KeyPodNamespace    = "io.kubernetes.pod.namespace"
 	KeyNamespaceLabels = "io.cilium.k8s.namespace.labels"
+	KeyNamespaceName   = KeyNamespaceLabels + "." + NamespaceName
 	KeyCluster         = "io.cilium.k8s.policy.cluster"
 	KeyServiceAccount  = "io.cilium.k8s.policy.serviceaccount"
 )
+
+// NamespaceName is the label of a Namespace that the API server keeps equal to the
+// namespace's name.
+const NamespaceName = "kubernetes.io/metadata.name"
 
 // Names of the reserved source.
 const (

@@ -21,27 +21,38 @@ type Pod struct {
 // '=', ';', a backslash or a control character: nothing written on a pod can
 // stand in for its namespace, service account, cluster or a reserved label
 // (CVE-2023-39347). Labels of the namespace appear as
-// io.cilium.k8s.namespace.labels.<key>.
+// io.cilium.k8s.namespace.labels.<key>; among them always NamespaceName with the
+// namespace's name, as the API server sets it, whatever is written or known.
 func PodLabels(p Pod) LabelArray {
-	ls := make([]Label, 0, len(p.Labels)+len(p.NamespaceLabels)+3)
+	ls := make([]Label, 0, len(p.Labels)+len(p.NamespaceLabels)+4)
 	for k, v := range p.Labels {
 		if k != KeyPodNamespace && !strings.HasPrefix(k, ownedPrefix) && plausibleKey(k) {
 			ls = append(ls, Label{SourceK8s, k, v})
 		}
 	}
 	for k, v := range p.NamespaceLabels {
-		if plausibleKey(k) {
+		if k != NamespaceName && plausibleKey(k) {
 			ls = append(ls, Label{SourceK8s, KeyNamespaceLabels + "." + k, v})
 		}
 	}
 	for k, v := range map[string]string{
-		KeyPodNamespace: p.Namespace, KeyServiceAccount: p.ServiceAccount, KeyCluster: p.Cluster,
+		KeyPodNamespace: p.Namespace, KeyNamespaceName: p.Namespace, KeyServiceAccount: p.ServiceAccount, KeyCluster: p.Cluster,
 	} {
 		if v != "" {
 			ls = append(ls, Label{SourceK8s, k, v})
 		}
 	}
 	return NewLabelArray(ls...)
+}
+
+// WithNamespaceName returns a pod's set with the label by which its namespace is
+// found by name: sets that former versions derived lack it.
+func WithNamespaceName(a LabelArray) LabelArray {
+	ns, _ := a.Get(SourceK8s, KeyPodNamespace)
+	if have, _ := a.Get(SourceK8s, KeyNamespaceName); have == ns {
+		return a
+	}
+	return a.With(Label{SourceK8s, KeyNamespaceName, ns})
 }
 
 func plausibleKey(k string) bool {

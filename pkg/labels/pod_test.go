@@ -19,17 +19,31 @@ func TestPodLabels(t *testing.T) {
 	}, a.Strings())
 }
 
+func TestN05EveryNamespaceCarriesItsNameAsALabel(t *testing.T) {
+	for _, written := range []map[string]string{nil, {"team": "a"}, {NamespaceName: "shop"}, {NamespaceName: "kube-system"}, {NamespaceName: ""}} {
+		v, ok := PodLabels(Pod{Namespace: "shop", NamespaceLabels: written}).Get(SourceK8s, KeyNamespaceName)
+		require.True(t, ok)
+		require.Equal(t, "shop", v, "%v", written)
+	}
+	require.Empty(t, PodLabels(Pod{NamespaceLabels: map[string]string{NamespaceName: "shop"}}), "no namespace has no name")
+	old := NewLabelArray(New(SourceK8s, KeyPodNamespace, "shop"), New(SourceK8s, "app", "a"))
+	require.Equal(t, PodLabels(Pod{Namespace: "shop", Labels: map[string]string{"app": "a"}}), WithNamespaceName(old))
+	for _, other := range []LabelArray{nil, NewLabelArray(Reserved(NameInit))} {
+		require.Equal(t, other, WithNamespaceName(other))
+	}
+}
+
 // G01, CVE-2023-39347.
 func TestPodAuthorCannotSmuggleLabels(t *testing.T) {
 	smuggled := map[string]string{
 		KeyPodNamespace: "kube-system", KeyCluster: "other", KeyServiceAccount: "admin",
-		KeyNamespaceLabels: "x", KeyNamespaceLabels + ".team": "root", "io.cilium.k8s.namespace.labels.extra": "1",
+		KeyNamespaceLabels: "x", KeyNamespaceName: "kube-system", KeyNamespaceLabels + ".team": "root", "io.cilium.k8s.namespace.labels.extra": "1",
 		"io.cilium.k8s": "1", "io.cilium.k8s.anything": "1",
 		"reserved:host": "", "reserved": "host", "$host": "", "host;reserved:world": "", "a=b": "", "": "x", "a b": "", `a\`: "",
 		"cidr:10.0.0.0/8": "",
 	}
 	want := []string{
-		"k8s:io.cilium.k8s.namespace.labels.team=a", "k8s:io.cilium.k8s.policy.cluster=c1",
+		"k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name=shop", "k8s:io.cilium.k8s.namespace.labels.team=a", "k8s:io.cilium.k8s.policy.cluster=c1",
 		"k8s:io.cilium.k8s.policy.serviceaccount=web", "k8s:io.kubernetes.pod.namespace=shop", "k8s:reserved=host",
 	}
 	a := PodLabels(Pod{Namespace: "shop", ServiceAccount: "web", Cluster: "c1", Labels: smuggled,

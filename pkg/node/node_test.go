@@ -120,7 +120,7 @@ func TestEverybodyButLocalEndpointsIsTold(t *testing.T) {
 	})
 	require.NoError(t, n.Start(context.Background()))
 	defer n.Stop()
-	there := "k8s k8s:app=web, k8s:io.cilium.k8s.namespace.labels.team=x, k8s:io.cilium.k8s.policy.cluster=c, " +
+	there := "k8s k8s:app=web, k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name=a, k8s:io.cilium.k8s.namespace.labels.team=x, k8s:io.cilium.k8s.policy.cluster=c, " +
 		"k8s:io.cilium.k8s.policy.serviceaccount=sa, k8s:io.kubernetes.pod.namespace=a"
 	require.Equal(t, map[string]string{
 		"192.0.2.1/32 node/local":                       "local host",
@@ -154,12 +154,12 @@ func TestChangesAreFollowedAndOnlyDifferencesTold(t *testing.T) {
 	write(tables, func(w *workload.Txn) {
 		w.PutPod(&workload.Pod{Namespace: "a", Name: "p", Node: "n2", IPs: addrs("10.0.1.1")})
 	})
-	pod := "k8s k8s:io.cilium.k8s.policy.cluster=c, k8s:io.kubernetes.pod.namespace=a"
+	pod := "k8s k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name=a, k8s:io.cilium.k8s.policy.cluster=c, k8s:io.kubernetes.pod.namespace=a"
 	eventually(t, b.is(map[string]string{"192.0.2.1/32 node/local": "local host", "10.0.1.1/32 pod/a/p": pod}), b)
 	write(tables, func(w *workload.Txn) {
 		w.PutNamespace(&workload.Namespace{Name: "a", Labels: map[string]string{"t": "1"}})
 	})
-	labelled := "k8s k8s:io.cilium.k8s.namespace.labels.t=1, k8s:io.cilium.k8s.policy.cluster=c, k8s:io.kubernetes.pod.namespace=a"
+	labelled := "k8s k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name=a, k8s:io.cilium.k8s.namespace.labels.t=1, k8s:io.cilium.k8s.policy.cluster=c, k8s:io.kubernetes.pod.namespace=a"
 	eventually(t, b.is(map[string]string{"192.0.2.1/32 node/local": "local host", "10.0.1.1/32 pod/a/p": labelled}), b)
 	write(tables, func(w *workload.Txn) { w.DeletePod("a", "p") })
 	write(tables, func(w *workload.Txn) { w.PutNode(&workload.Node{Name: "n2", Addresses: addrs("192.0.2.1")}) })
@@ -168,6 +168,19 @@ func TestChangesAreFollowedAndOnlyDifferencesTold(t *testing.T) {
 	n.Stop()
 	require.Equal(t, 6, b.n, "each difference once")
 	require.True(t, k.closed)
+}
+
+func TestN05PodsElsewhereHaveTheNameOfTheirNamespaceAsALabel(t *testing.T) {
+	n, k, b, tables := setUp(t)
+	k.now = addrs("192.0.2.1")
+	write(tables, func(w *workload.Txn) {
+		w.PutPod(&workload.Pod{Namespace: "a", Name: "p", Node: "n2", IPs: addrs("10.0.1.1")})
+		w.PutNamespace(&workload.Namespace{Name: "a", Labels: map[string]string{labels.NamespaceName: "kube-system"}})
+	})
+	require.NoError(t, n.Start(context.Background()))
+	defer n.Stop()
+	eventually(t, b.is(map[string]string{"192.0.2.1/32 node/local": "local host", "10.0.1.1/32 pod/a/p": "k8s k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name=a, " +
+		"k8s:io.cilium.k8s.policy.cluster=c, k8s:io.kubernetes.pod.namespace=a"}), b)
 }
 
 func TestUnreadableAddressesAtTheStartAreAnError(t *testing.T) {

@@ -140,9 +140,9 @@ func told(t *testing.T, b *box.Box, client, shut, open *lab.AttachedPod) {
 	if _, out := weir("endpoint", "get", "pod-name:"+open.Key()); !strings.Contains(out, "enforcement     never\n") {
 		t.Errorf("weir endpoint get does not show the mode: %s", out)
 	}
-	const text = "enforcement: warning: 2 endpoints in another mode than the node's, which is default: always 1, never 1"
-	if _, out := weir("status"); !strings.Contains(out, text) {
-		t.Errorf("weir status does not warn: %s", out)
+	const text = " has a mode of its own, never, which allows more than the node's, default\n  breaks enforcement, since "
+	if code, out := weir("status"); code != 1 || !strings.Contains(out, text) || strings.Count(out, "enforcement: warning: ") != 1 || !strings.Contains(out, "("+open.Key()+")") {
+		t.Errorf("weir status does not warn of the lax mode alone, exit code %d: %s", code, out)
 	}
 	if code, out := weir("endpoint", "enforcement", "pod-name:"+open.Key(), "sometimes"); code == 0 || !strings.Contains(out, "give node, default, always or never") {
 		t.Errorf("an unknown mode: exit code %d: %s", code, out)

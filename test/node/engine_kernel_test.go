@@ -319,7 +319,7 @@ func TestB41_AFullPolicyMapStillDeniesAndShrinksAgain(t *testing.T) {
 	settled := func(what string, degraded bool) {
 		t.Helper()
 		b.Eventually(what, func() bool {
-			c, s := component(t, b, "policy maps")
+			c, s := component(t, b, "policy-map")
 			e := endpointOf(t, b, pod)
 			return e.State == gen.EndpointReady && e.Policy.Degraded == degraded && (s.Endpoints.Degraded == 1) == degraded && (c.State == gen.StateFailing) == degraded
 		})

@@ -142,6 +142,7 @@ func (e EndpointState) Valid() bool {
 
 // Defines values for Enforcement.
 const (
+	Audited  Enforcement = "audited"
 	Enforced Enforcement = "enforced"
 	Open     Enforcement = "open"
 )
@@ -149,6 +150,8 @@ const (
 // Valid indicates whether the value is a known member of the Enforcement enum.
 func (e Enforcement) Valid() bool {
 	switch e {
+	case Audited:
+		return true
 	case Enforced:
 		return true
 	case Open:
@@ -260,6 +263,39 @@ func (e RuleSays) Valid() bool {
 	case SaysDeny:
 		return true
 	case SaysPass:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SourceState.
+const (
+	SourceBroken  SourceState = "broken"
+	SourceGone    SourceState = "gone"
+	SourceGood    SourceState = "good"
+	SourceHeld    SourceState = "held"
+	SourceLost    SourceState = "lost"
+	SourceNever   SourceState = "never"
+	SourceWaiting SourceState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the SourceState enum.
+func (e SourceState) Valid() bool {
+	switch e {
+	case SourceBroken:
+		return true
+	case SourceGone:
+		return true
+	case SourceGood:
+		return true
+	case SourceHeld:
+		return true
+	case SourceLost:
+		return true
+	case SourceNever:
+		return true
+	case SourceWaiting:
 		return true
 	default:
 		return false
@@ -475,7 +511,7 @@ type EndpointPolicy struct {
 	Degraded       bool   `json:"degraded"`
 	DegradedReason string `json:"degradedReason,omitempty,omitzero"`
 
-	// Egress Whether the direction denies by default.
+	// Egress Whether the direction denies by default; audited where it does, and audit mode lets through what is denied.
 	Egress Enforcement `json:"egress"`
 
 	// Enforcement The mode of the endpoint, or node where it has that of the node (policyMode of the configuration).
@@ -484,7 +520,7 @@ type EndpointPolicy struct {
 	// Entries Entries in the slot's map.
 	Entries int `json:"entries"`
 
-	// Ingress Whether the direction denies by default.
+	// Ingress Whether the direction denies by default; audited where it does, and audit mode lets through what is denied.
 	Ingress Enforcement `json:"ingress"`
 
 	// NextRevision Revision being built; equal to revision when there is nothing to do.
@@ -535,7 +571,7 @@ type EndpointSettings struct {
 // EndpointState States of pkg/endpoint/regeneration.
 type EndpointState string
 
-// Enforcement Whether the direction denies by default.
+// Enforcement Whether the direction denies by default; audited where it does, and audit mode lets through what is denied.
 type Enforcement string
 
 // Error defines model for Error.
@@ -906,6 +942,62 @@ type RuleCounter struct {
 	Rule    Rule   `json:"rule"`
 }
 
+// Source defines model for Source.
+type Source struct {
+	Files []SourceFile `json:"files"`
+
+	// Path The folder; empty: policies put through the API.
+	Path string `json:"path"`
+
+	// Since When the state began
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// State good: what stands there is in force. In all other states what was in force before is: broken (what stands there is wrong),
+	// never (broken, and nothing of it was good yet), held (the folder is missing, another one or empty), gone (objects of a file that
+	// was removed are kept), waiting (it may not be written to its end, or counts after an acceptance), lost (wrong, and the last good
+	// version cannot be read).
+	State SourceState `json:"state"`
+
+	// Text What is wrong.
+	Text string `json:"text,omitempty,omitzero"`
+}
+
+// SourceFile defines model for SourceFile.
+type SourceFile struct {
+	// Keeps Objects that left the file and are in force all the same.
+	Keeps []string `json:"keeps,omitempty,omitzero"`
+
+	// LastGood Since when the version in force has been; absent: nothing of the file is.
+	LastGood time.Time `json:"lastGood,omitempty,omitzero"`
+	Path     string    `json:"path"`
+
+	// Sha256 Sum of the version in force.
+	Sha256 string `json:"sha256,omitempty,omitzero"`
+
+	// Since When the state began
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// State good: what stands there is in force. In all other states what was in force before is: broken (what stands there is wrong),
+	// never (broken, and nothing of it was good yet), held (the folder is missing, another one or empty), gone (objects of a file that
+	// was removed are kept), waiting (it may not be written to its end, or counts after an acceptance), lost (wrong, and the last good
+	// version cannot be read).
+	State SourceState `json:"state"`
+
+	// Text What is wrong.
+	Text string `json:"text,omitempty,omitzero"`
+}
+
+// SourceList defines model for SourceList.
+type SourceList struct {
+	Sources []Source `json:"sources"`
+}
+
+// SourceState good: what stands there is in force. In all other states what was in force before is: broken (what stands there is wrong),
+// never (broken, and nothing of it was good yet), held (the folder is missing, another one or empty), gone (objects of a file that
+// was removed are kept), waiting (it may not be written to its end, or counts after an acceptance), lost (wrong, and the last good
+// version cannot be read).
+type SourceState string
+
 // State defines model for State.
 type State string
 
@@ -1013,7 +1105,7 @@ type GetMonitorParams struct {
 	Verdict   *Verdict    `form:"verdict,omitempty" json:"verdict,omitempty"`
 	Direction *Direction  `form:"direction,omitempty" json:"direction,omitempty"`
 
-	// Endpoint Endpoint id that saw the packet (any form GET /endpoint/{id} takes).
+	// Endpoint Endpoint that saw the packet (a number, pod-name, ipv4 or ipv6; see GET /endpoint/{id}). One that is not there is refused (not-found).
 	Endpoint *string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
 
 	// Identity Identity of either side.
@@ -1039,6 +1131,12 @@ type PutPolicyParams struct {
 type ValidatePolicyParams struct {
 	// File Name that messages give as the file.
 	File *string `form:"file,omitempty" json:"file,omitempty"`
+}
+
+// AcceptSourceParams defines parameters for AcceptSource.
+type AcceptSourceParams struct {
+	// Path The folder as the configuration has it.
+	Path string `form:"path" json:"path"`
 }
 
 // GetWhyParams defines parameters for GetWhy.
@@ -1311,6 +1409,16 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /rule/{id} (the `GetRule` operationId).
 	GetRule(ctx context.Context, id uint32, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSources The folders that objects are read from, and what of their files is in force.
+	//
+	// Corresponds with GET /source (the `ListSources` operationId).
+	ListSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AcceptSource Say that a folder is meant to be as it is now. What it does not hold any more goes; a file that is wrong keeps its last good version.
+	//
+	// Corresponds with POST /source/accept (the `AcceptSource` operationId).
+	AcceptSource(ctx context.Context, params *AcceptSourceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWhy Judge a connection and say which rule decides in each direction. Nothing is sent.
 	//
@@ -1781,6 +1889,36 @@ func (c *Client) GetPolicy(ctx context.Context, kind string, namespace string, n
 // Corresponds with GET /rule/{id} (the `GetRule` operationId).
 func (c *Client) GetRule(ctx context.Context, id uint32, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetRuleRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSources The folders that objects are read from, and what of their files is in force.
+//
+// Corresponds with GET /source (the `ListSources` operationId).
+func (c *Client) ListSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSourcesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AcceptSource Say that a folder is meant to be as it is now. What it does not hold any more goes; a file that is wrong keeps its last good version.
+//
+// Corresponds with POST /source/accept (the `AcceptSource` operationId).
+func (c *Client) AcceptSource(ctx context.Context, params *AcceptSourceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAcceptSourceRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3029,6 +3167,83 @@ func NewGetRuleRequest(server string, id uint32) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListSourcesRequest constructs an http.Request for the ListSources method
+func NewListSourcesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/source")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAcceptSourceRequest constructs an http.Request for the AcceptSource method
+func NewAcceptSourceRequest(server string, params *AcceptSourceParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/source/accept")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "path", params.Path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetWhyRequest constructs an http.Request for the GetWhy method
 func NewGetWhyRequest(server string, params *GetWhyParams) (*http.Request, error) {
 	var err error
@@ -3371,6 +3586,20 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /rule/{id} (the `GetRule` operationId).
 	GetRuleWithResponse(ctx context.Context, id uint32, reqEditors ...RequestEditorFn) (*GetRuleResponse, error)
+
+	// ListSourcesWithResponse The folders that objects are read from, and what of their files is in force.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /source (the `ListSources` operationId).
+	ListSourcesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSourcesResponse, error)
+
+	// AcceptSourceWithResponse Say that a folder is meant to be as it is now. What it does not hold any more goes; a file that is wrong keeps its last good version.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /source/accept (the `AcceptSource` operationId).
+	AcceptSourceWithResponse(ctx context.Context, params *AcceptSourceParams, reqEditors ...RequestEditorFn) (*AcceptSourceResponse, error)
 
 	// GetWhyWithResponse Judge a connection and say which rule decides in each direction. Nothing is sent.
 	//
@@ -4669,6 +4898,102 @@ func (r GetRuleResponse) ContentType() string {
 	return ""
 }
 
+type ListSourcesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SourceList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSourcesResponse) GetJSON200() *SourceList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ListSourcesResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSourcesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSourcesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSourcesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSourcesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AcceptSourceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Source
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AcceptSourceResponse) GetJSON200() *Source {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r AcceptSourceResponse) GetJSONDefault() *Error {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AcceptSourceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AcceptSourceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AcceptSourceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AcceptSourceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetWhyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5112,6 +5437,32 @@ func (c *ClientWithResponses) GetRuleWithResponse(ctx context.Context, id uint32
 		return nil, err
 	}
 	return ParseGetRuleResponse(rsp)
+}
+
+// ListSourcesWithResponse The folders that objects are read from, and what of their files is in force.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /source (the `ListSources` operationId).
+func (c *ClientWithResponses) ListSourcesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSourcesResponse, error) {
+	rsp, err := c.ListSources(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSourcesResponse(rsp)
+}
+
+// AcceptSourceWithResponse Say that a folder is meant to be as it is now. What it does not hold any more goes; a file that is wrong keeps its last good version.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /source/accept (the `AcceptSource` operationId).
+func (c *ClientWithResponses) AcceptSourceWithResponse(ctx context.Context, params *AcceptSourceParams, reqEditors ...RequestEditorFn) (*AcceptSourceResponse, error) {
+	rsp, err := c.AcceptSource(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAcceptSourceResponse(rsp)
 }
 
 // GetWhyWithResponse Judge a connection and say which rule decides in each direction. Nothing is sent.
@@ -6014,6 +6365,72 @@ func ParseGetRuleResponse(rsp *http.Response) (*GetRuleResponse, error) {
 	return response, nil
 }
 
+// ParseListSourcesResponse parses an HTTP response from a ListSourcesWithResponse call
+func ParseListSourcesResponse(rsp *http.Response) (*ListSourcesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSourcesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SourceList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAcceptSourceResponse parses an HTTP response from a AcceptSourceWithResponse call
+func ParseAcceptSourceResponse(rsp *http.Response) (*AcceptSourceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AcceptSourceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Source
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetWhyResponse parses an HTTP response from a GetWhyWithResponse call
 func ParseGetWhyResponse(rsp *http.Response) (*GetWhyResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6134,6 +6551,12 @@ type ServerInterface interface {
 	// GetRule The rule behind a number that a verdict or a map entry carries.
 	// (GET /rule/{id})
 	GetRule(w http.ResponseWriter, r *http.Request, id uint32)
+	// ListSources The folders that objects are read from, and what of their files is in force.
+	// (GET /source)
+	ListSources(w http.ResponseWriter, r *http.Request)
+	// AcceptSource Say that a folder is meant to be as it is now. What it does not hold any more goes; a file that is wrong keeps its last good version.
+	// (POST /source/accept)
+	AcceptSource(w http.ResponseWriter, r *http.Request, params AcceptSourceParams)
 	// GetWhy Judge a connection and say which rule decides in each direction. Nothing is sent.
 	// (GET /why)
 	GetWhy(w http.ResponseWriter, r *http.Request, params GetWhyParams)
@@ -6997,6 +7420,53 @@ func (siw *ServerInterfaceWrapper) GetRule(w http.ResponseWriter, r *http.Reques
 	handler.ServeHTTP(w, r)
 }
 
+// ListSources operation middleware
+func (siw *ServerInterfaceWrapper) ListSources(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSources(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AcceptSource operation middleware
+func (siw *ServerInterfaceWrapper) AcceptSource(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AcceptSourceParams
+
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", r.URL.Query(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "path"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "path", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AcceptSource(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetWhy operation middleware
 func (siw *ServerInterfaceWrapper) GetWhy(w http.ResponseWriter, r *http.Request) {
 
@@ -7211,6 +7681,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/policy/validate", wrapper.ValidatePolicy)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/policy/{kind}/{namespace}/{name}", wrapper.DeletePolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/policy/{kind}/{namespace}/{name}", wrapper.GetPolicy)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/source", wrapper.ListSources)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/source/accept", wrapper.AcceptSource)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/rule/{id}", wrapper.GetRule)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/ip", wrapper.ListIPs)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/why", wrapper.GetWhy)
@@ -8316,6 +8788,83 @@ func (response GetRuledefaultJSONResponse) VisitGetRuleResponse(w http.ResponseW
 	return err
 }
 
+type ListSourcesRequestObject struct {
+}
+
+type ListSourcesResponseObject interface {
+	VisitListSourcesResponse(w http.ResponseWriter) error
+}
+
+type ListSources200JSONResponse SourceList
+
+func (response ListSources200JSONResponse) VisitListSourcesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSourcesdefaultJSONResponse struct {
+	Body       Error
+	StatusCode int
+}
+
+func (response ListSourcesdefaultJSONResponse) VisitListSourcesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AcceptSourceRequestObject struct {
+	Params AcceptSourceParams
+}
+
+type AcceptSourceResponseObject interface {
+	VisitAcceptSourceResponse(w http.ResponseWriter) error
+}
+
+type AcceptSource200JSONResponse Source
+
+func (response AcceptSource200JSONResponse) VisitAcceptSourceResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AcceptSourcedefaultJSONResponse struct {
+	Body       Error
+	StatusCode int
+}
+
+func (response AcceptSourcedefaultJSONResponse) VisitAcceptSourceResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetWhyRequestObject struct {
 	Params GetWhyParams
 }
@@ -8442,6 +8991,12 @@ type StrictServerInterface interface {
 	// GetRule The rule behind a number that a verdict or a map entry carries.
 	// (GET /rule/{id})
 	GetRule(ctx context.Context, request GetRuleRequestObject) (GetRuleResponseObject, error)
+	// ListSources The folders that objects are read from, and what of their files is in force.
+	// (GET /source)
+	ListSources(ctx context.Context, request ListSourcesRequestObject) (ListSourcesResponseObject, error)
+	// AcceptSource Say that a folder is meant to be as it is now. What it does not hold any more goes; a file that is wrong keeps its last good version.
+	// (POST /source/accept)
+	AcceptSource(ctx context.Context, request AcceptSourceRequestObject) (AcceptSourceResponseObject, error)
 	// GetWhy Judge a connection and say which rule decides in each direction. Nothing is sent.
 	// (GET /why)
 	GetWhy(ctx context.Context, request GetWhyRequestObject) (GetWhyResponseObject, error)
@@ -9197,6 +9752,56 @@ func (sh *strictHandler) GetRule(w http.ResponseWriter, r *http.Request, id uint
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetRuleResponseObject); ok {
 		if err := validResponse.VisitGetRuleResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSources operation middleware
+func (sh *strictHandler) ListSources(w http.ResponseWriter, r *http.Request) {
+	var request ListSourcesRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSources(ctx, request.(ListSourcesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSources")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSourcesResponseObject); ok {
+		if err := validResponse.VisitListSourcesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// AcceptSource operation middleware
+func (sh *strictHandler) AcceptSource(w http.ResponseWriter, r *http.Request, params AcceptSourceParams) {
+	var request AcceptSourceRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AcceptSource(ctx, request.(AcceptSourceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AcceptSource")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AcceptSourceResponseObject); ok {
+		if err := validResponse.VisitAcceptSourceResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -7,14 +7,15 @@ type Setting struct {
 	Why   string // for people
 }
 
-// NodeSettings is all that Weir changes on the node outside its own devices.
+// NodeSettings is what Weir changes on the node outside its own devices, beside
+// accept_ra of links (ApplyNode).
 func NodeSettings(ipv4, ipv6 bool) []Setting {
 	var out []Setting
 	if ipv4 {
 		out = append(out, Setting{"net/ipv4/ip_forward", "1", "traffic between pods and the outside goes through the node's routing"})
 	}
 	if ipv6 {
-		out = append(out, Setting{"net/ipv6/conf/all/forwarding", "1", "as ip_forward; note that the node then ignores router advertisements unless accept_ra is 2"})
+		out = append(out, Setting{"net/ipv6/conf/all/forwarding", "1", "as ip_forward; see ApplyNode for what it costs"})
 	}
 	return out
 }

@@ -20,7 +20,10 @@
 //
 // # After a restart
 //
-// A restored endpoint keeps the labels of its record until its pod is seen.
+// A restored endpoint keeps the labels of its record until all restored endpoints
+// are built, so that no identity is new to the policy in force of another, and its
+// pod is seen, with its namespace unless that is known to have no object. The label
+// of the namespace's name is added to records of versions that did not know it.
 //
 // # Try it
 //

@@ -21,12 +21,20 @@ type Resolver struct {
 	tables  *workload.Tables
 	filter  *labels.Filter
 	cluster string
+	admit   func(endpoint.Pod, labels.LabelArray) error // nil: every pod
 }
 
 // New returns a Resolver. cluster is the name of the cluster, which becomes a
 // label of every pod; filter splits labels into identity and information.
 func New(log *slog.Logger, tables *workload.Tables, filter *labels.Filter, cluster string) *Resolver {
 	return &Resolver{log: log, tables: tables, filter: filter, cluster: cluster}
+}
+
+// Admit sets who is asked before a new endpoint gets its labels: an error refuses the
+// endpoint. Call it before the first Attach.
+func (r *Resolver) Admit(f func(endpoint.Pod, labels.LabelArray) error) *Resolver {
+	r.admit = f
+	return r
 }
 
 // source says where labels were found.
@@ -47,6 +55,8 @@ type found struct {
 	nsChanged     <-chan struct{}
 	otherUID      string // of a pod of the same name that is not the endpoint's
 	podHasEnded   bool
+	synced        bool            // the tables hold all that there is
+	syncChanged   <-chan struct{} // nil: they do
 	namespaceSeen bool
 }
 
@@ -54,6 +64,9 @@ type found struct {
 func (r *Resolver) look(row *endpoint.Row) found {
 	var f found
 	txn := r.tables.DB.ReadTxn()
+	if f.synced, f.syncChanged = r.tables.Synced(txn); f.synced {
+		f.syncChanged = nil
+	}
 	pod := labels.Pod{Namespace: row.Pod.Namespace, Cluster: r.cluster}
 	if row.Pod.Known() {
 		p, changed, ok := r.tables.Pod(txn, row.Pod.Namespace, row.Pod.Name)
@@ -115,7 +128,12 @@ func (r *Resolver) Attach(ctx context.Context, e *endpoint.Endpoint) error {
 			ids = initLabels()
 			r.explain(e, f)
 		}
-		err = e.SetLabels(ids, infos, f.ports)
+		if r.admit != nil && !e.Row().Restored {
+			err = r.admit(e.Row().Pod, ids)
+		}
+		if err == nil {
+			err = e.SetLabels(ids, infos, f.ports)
+		}
 	}
 	leave(err)
 	if err != nil {
@@ -125,14 +143,37 @@ func (r *Resolver) Attach(ctx context.Context, e *endpoint.Endpoint) error {
 	return nil
 }
 
+// Labels are those that a pod's object gives it now; nil: none is known.
+func (r *Resolver) Labels(p endpoint.Pod) labels.LabelArray {
+	f := r.look(&endpoint.Row{Pod: p})
+	if f.source != sourcePod {
+		return nil
+	}
+	return f.ids
+}
+
 // Resume follows the pod of a restored endpoint in the background. The labels of
-// the record stay until the pod is seen; an endpoint whose record has none gets
+// the record stay until built is closed and the pod is seen, as does an identity
+// whose labels are not known; an endpoint whose record has neither gets
 // reserved:init after Patience.
-func (r *Resolver) Resume(e *endpoint.Endpoint) {
+func (r *Resolver) Resume(e *endpoint.Endpoint, built <-chan struct{}) {
 	go func() {
-		if len(e.Row().Labels) == 0 {
+		row := e.Row()
+		if len(row.Labels) == 0 && row.Identity == 0 {
 			_ = r.Attach(e.Alive(), e) // it fails only when the endpoint goes away
 			return
+		}
+		select {
+		case <-built:
+		case <-e.Alive().Done():
+			return
+		}
+		named := labels.WithNamespaceName(row.Labels) // not in the records of former versions
+		if r.filter.Relevant(labels.Label{Source: labels.SourceK8s, Key: labels.KeyNamespaceName}) &&
+			!named.Equal(row.Labels) && !r.improves(r.look(row), row) {
+			if e.SetLabels(named, row.InfoLabels, row.NamedPorts) != nil {
+				return
+			}
 		}
 		r.follow(e, found{})
 	}()
@@ -182,6 +223,7 @@ func (r *Resolver) follow(e *endpoint.Endpoint, last found) {
 			select {
 			case <-last.podChanged:
 			case <-last.nsChanged:
+			case <-last.syncChanged:
 			case <-e.Alive().Done():
 				return
 			}
@@ -202,13 +244,14 @@ func (r *Resolver) follow(e *endpoint.Endpoint, last found) {
 // improves reports whether what was found should replace the labels in force. A
 // pod that went away or ended changes nothing. The labels of a request do not
 // replace those that a pod had, and those of a record stay until the namespace
-// is known.
+// is known, or known to have no object.
 func (r *Resolver) improves(f found, row *endpoint.Row) bool {
+	known := f.synced || f.namespaceSeen || !row.Restored
 	switch f.source {
 	case sourcePod:
-		return f.namespaceSeen || !row.Restored
+		return known
 	case sourceRequest:
-		return !f.podHasEnded && f.otherUID == "" && (f.namespaceSeen || !row.Restored)
+		return known && !f.podHasEnded && f.otherUID == ""
 	}
 	return false
 }

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -231,11 +232,11 @@ func TestARestoredEndpointKeepsItsLabelsUntilThePodIsSeen(t *testing.T) {
 		e.Close()
 
 		after := newScene(t) // empty tables: the source has said nothing yet
-		recs, _, err := endpoint.ReadAll(s.cfg.StateDir)
+		recs, _, err := endpoint.ReadAll(s.cfg.StateDir, "")
 		require.NoError(t, err)
 		again := endpoint.Restore(after.cfg, recs[0])
 		t.Cleanup(again.Close)
-		after.r.Resume(again)
+		after.r.Resume(again, built())
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, e.Row().Labels, again.Row().Labels)
@@ -244,5 +245,103 @@ func TestARestoredEndpointKeepsItsLabelsUntilThePodIsSeen(t *testing.T) {
 		after.namespace("red")
 		require.Equal(t, "web", value(again, "app"))
 		require.Equal(t, regeneration.StateRestoring, again.Row().State)
+	})
+}
+
+// built is the channel of a node whose restored endpoints are all built.
+func built() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// restored is an endpoint from a record with the labels, in new tables.
+func (s *scene) restored(ls labels.LabelArray, request map[string]string) *endpoint.Endpoint {
+	before := s.endpoint("u1", request)
+	require.NoError(s.t, before.SetLabels(ls, nil, nil))
+	synctest.Wait()
+	before.Close()
+	recs, _, err := endpoint.ReadAll(s.cfg.StateDir, "")
+	require.NoError(s.t, err)
+	e := endpoint.Restore(s.cfg, recs[0])
+	s.t.Cleanup(e.Close)
+	return e
+}
+
+func TestN24AChangeWhileTheAgentWasAwayNeedsNoNamespaceObject(t *testing.T) {
+	old := labels.PodLabels(labels.Pod{Namespace: "shop", Cluster: "east", Labels: map[string]string{"app": "api"},
+		NamespaceLabels: map[string]string{"team": "red"}})
+	for what, request := range map[string]map[string]string{"a Pod object": nil, "labels of the runtime": {"app": "web"}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			e := s.restored(old, request)
+			if request == nil {
+				s.pod("u1", "web", "Running")
+			}
+			all := make(chan struct{})
+			s.r.Resume(e, all)
+			s.write((*workload.Txn).MarkSynced)
+			require.Equal(t, "api", value(e, "app"), "others are not built again yet")
+			close(all)
+			synctest.Wait()
+			require.Equal(t, "web", value(e, "app"), what)
+			require.Empty(t, value(e, labels.KeyNamespaceLabels+".team"), "the Namespace object went meanwhile")
+			require.Equal(t, "shop", value(e, labels.KeyNamespaceName))
+		})
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			e := s.restored(old, request)
+			if request == nil {
+				s.pod("u1", "web", "Running")
+			}
+			s.r.Resume(e, built())
+			synctest.Wait()
+			require.Equal(t, "api", value(e, "app"), "the source has not said all yet: "+what)
+			s.write((*workload.Txn).MarkSynced)
+			require.Equal(t, "web", value(e, "app"), what)
+		})
+	}
+}
+
+func TestN05EveryEndpointHasTheNameOfItsNamespaceAsALabel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.pod("u1", "api", "Running")
+		e := s.endpoint("u1", nil)
+		require.NoError(t, s.r.Attach(t.Context(), e))
+		require.Equal(t, "shop", value(e, labels.KeyNamespaceName), "without a Namespace object")
+		for _, written := range []map[string]string{nil, {labels.NamespaceName: "shop"}, {labels.NamespaceName: "kube-system"}, {labels.NamespaceName: ""}} {
+			s.write(func(w *workload.Txn) { w.PutNamespace(&workload.Namespace{Name: "shop", Labels: written}) })
+			require.Equal(t, "shop", value(e, labels.KeyNamespaceName), "%v", written)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		e := s.restored(labels.NewLabelArray(labels.New(labels.SourceK8s, labels.KeyPodNamespace, "shop"), labels.New(labels.SourceK8s, "app", "api")), nil)
+		s.r.Resume(e, built())
+		synctest.Wait()
+		require.Equal(t, "shop", value(e, labels.KeyNamespaceName), "the record of a version that did not know the label, and no Pod object")
+		require.Equal(t, "api", value(e, "app"))
+	})
+}
+
+// Who is refused gets no labels, so that nothing is built.
+func TestN01WhoIsNotAdmittedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.namespace("red")
+		s.pod("u1", "api", "Running")
+		why := errors.New("it may be selected by what cannot be read")
+		s.r.Admit(func(p endpoint.Pod, ls labels.LabelArray) error {
+			if v, _ := ls.Get(labels.SourceK8s, "app"); v == "api" && p.Name == "api" {
+				return why
+			}
+			return nil
+		})
+		e := s.endpoint("u1", nil)
+		require.ErrorIs(t, s.r.Attach(t.Context(), e), why)
+		require.Empty(t, e.Row().Labels)
+		s.pod("u1", "web", "Running")
+		require.NoError(t, s.r.Attach(t.Context(), e))
 	})
 }

@@ -62,6 +62,12 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 		Layout: w.row.Desired(), PrefixIdentities: w.prefixes, Slot: w.slot, SlotGroup: w.group, KernelRevision: w.revision, Settings: w.row.Settings,
 		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded,
 	}
+	if w.resolved.Keep != "" {
+		out.Entries = w.row.RealizedPolicy
+		if w.row.Built() {
+			out.Settings.Enforcement = w.row.KernelSettings.Enforcement
+		}
+	}
 	if w.slot == 0 {
 		out.Entries = nil
 	}
@@ -76,6 +82,9 @@ func (w *work) prepare(ctx context.Context) ([]plan.Step, error) {
 		w.resolved, err = w.r.cfg.Policy.Resolve(ctx, w.row)
 	}
 	leave(err)
+	if err == nil {
+		err = w.mayKeep()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("resolving the policy of endpoint %d: %w", w.row.ID, err)
 	}
@@ -108,7 +117,24 @@ func (w *work) prepare(ctx context.Context) ([]plan.Step, error) {
 // policyDiffers reports whether there is something to swap. A slot that is held
 // with others is left even if the contents are equal: later they may change it.
 func (w *work) policyDiffers() bool {
+	if w.resolved.Keep != "" {
+		return w.auditDiffers
+	}
 	return w.auditDiffers || w.row.Degraded != "" || w.row.SlotGroup != w.row.PolicyGroup() || !maps.Equal(w.row.RealizedPolicy, w.resolved.Entries)
+}
+
+// mayKeep refuses a build whose policy is not known where the kernel has none for
+// this identity yet.
+func (w *work) mayKeep() error {
+	switch {
+	case w.resolved.Keep == "":
+		return nil
+	case w.row.Realized == nil && !w.row.Restored:
+		return fmt.Errorf("it stays closed: %s", w.resolved.Keep)
+	case w.row.Realized != nil && w.row.Realized.Identity != w.row.Identity:
+		return fmt.Errorf("it keeps identity and policy: %s", w.resolved.Keep)
+	}
+	return nil
 }
 
 // stale reports whether the labels moved on since the snapshot. A build under
@@ -185,6 +211,9 @@ func (w *work) load(ctx context.Context) error {
 // swap puts the policy into force by one store. Before it returns, the slot is
 // complete; after it, live flows are judged again.
 func (w *work) swap() error {
+	if w.resolved.Keep != "" {
+		return w.keep()
+	}
 	old := w.slot
 	slot, fresh, err := w.fill(old)
 	if errors.Is(err, policymap.ErrFull) {
@@ -210,6 +239,15 @@ func (w *work) swap() error {
 	w.onUndo(func(context.Context) error { return w.swapBack(old, slot, fresh) })
 	w.finish = append(w.finish, func() error { return w.releaseIf(fresh, old, w.row.SlotGroup) })
 	return nil
+}
+
+// keep leaves slot and revision as they are; audit mode alone may change.
+func (w *work) keep() error {
+	if !w.auditDiffers {
+		return nil
+	}
+	w.onUndo(func(context.Context) error { return w.auditBack() })
+	return w.r.cfg.Words.SetAudit(w.row.ID, w.row.Audit)
 }
 
 // fill returns a slot that holds the wanted policy; fresh says that the endpoint

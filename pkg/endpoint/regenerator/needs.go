@@ -21,6 +21,9 @@ type Resolved struct {
 	// Version grows with everything that the entries were computed from: the
 	// policies and the set of identities.
 	Version uint64
+	// Keep says why the policy is not known, so that what the kernel has stays: slot,
+	// revision and identity. An endpoint that is not in the kernel stays out of it.
+	Keep string
 }
 
 // policyResolver is policy/repository.

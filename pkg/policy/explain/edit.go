@@ -37,10 +37,6 @@ func apply(a labels.LabelArray, edits []edit) labels.LabelArray {
 	return labels.NewLabelArray(out...)
 }
 
-// keyNamespaceName is the label of a namespace that the API server keeps equal to
-// its name.
-const keyNamespaceName = "kubernetes.io/metadata.name"
-
 // editOf turns a requirement's key into an edit without a value; false if
 // nobody can write that label on a pod or a namespace.
 func editOf(r labels.Requirement) (edit, bool) {
@@ -48,7 +44,7 @@ func editOf(r labels.Requirement) (edit, bool) {
 		return edit{}, false
 	}
 	if key, ok := strings.CutPrefix(r.Key, labels.KeyNamespaceLabels+"."); ok {
-		return edit{key: key, ofSpace: true}, key != keyNamespaceName
+		return edit{key: key, ofSpace: true}, r.Key != labels.KeyNamespaceName
 	}
 	derived := r.Key == labels.KeyPodNamespace || r.Key == labels.KeyCluster || r.Key == labels.KeyServiceAccount
 	return edit{key: r.Key}, !derived

@@ -19,7 +19,6 @@ type end struct {
 	namespace string            // empty: no pod
 	cluster   string            // of a pod; empty: none
 	labels    map[string]string // of a pod, those that its author gave
-	named     bool              // the pod's namespace carries its name as a label, so that a NetworkPolicy can ask for it
 	entity    string            // of what is neither a pod nor outside
 	addr      netip.Addr        // of what is no pod
 }
@@ -197,8 +196,6 @@ func endOf(p gen.EventPeer) (end, error) {
 	if ns, _ := a.Get(labels.SourceK8s, labels.KeyPodNamespace); ns != "" {
 		e := end{namespace: ns, labels: map[string]string{}}
 		e.cluster, _ = a.Get(labels.SourceK8s, labels.KeyCluster)
-		name, _ := a.Get(labels.SourceK8s, labels.KeyNamespaceLabels+"."+nameLabel)
-		e.named = name == ns
 		for _, l := range a {
 			if l.Source == labels.SourceK8s && l.Key != labels.KeyPodNamespace && !strings.HasPrefix(l.Key, "io.cilium.k8s") {
 				e.labels[l.Key] = l.Value
@@ -219,9 +216,6 @@ func endOf(p gen.EventPeer) (end, error) {
 	}
 	return e, nil
 }
-
-// nameLabel is the label by which a namespaceSelector finds a namespace.
-const nameLabel = "kubernetes.io/metadata.name"
 
 // entities are the labels of what is no pod and not outside, the narrower first.
 var entities = []string{

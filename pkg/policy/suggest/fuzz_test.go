@@ -21,9 +21,9 @@ func FuzzFrom(f *testing.F) {
 		require.NoError(f, err)
 		return append(text, '\n')
 	}
-	web, outside := podActor(0, "x", map[string]string{"app": "web"}, true), others()[0]
+	web, outside := podActor(0, "x", map[string]string{"app": "web"}), others()[0]
 	var all []byte
-	for _, k := range []talk{{outside, web, wtypes.ProtoTCP, 80}, {web, outside, wtypes.ProtoICMP, 8}, {web, podActor(1, "y", nil, false), wtypes.ProtoSCTP, 9}} {
+	for _, k := range []talk{{outside, web, wtypes.ProtoTCP, 80}, {web, outside, wtypes.ProtoICMP, 8}, {web, podActor(1, "y", nil), wtypes.ProtoSCTP, 9}} {
 		for _, dir := range []gen.Direction{gen.DirectionIngress, gen.DirectionEgress} {
 			e := line(k.event(dir, gen.VerdictAllow))
 			f.Add(e)

@@ -99,7 +99,7 @@ func (m *maker) policy(g group) error {
 	}
 	in, out := m.rules(s, types.Ingress), m.rules(s, types.Egress)
 	kind := cmp.Or(m.opts.Kind, k8s.KindNetworkPolicy)
-	if m.opts.Kind == "" && (m.needsCilium(s, in) || m.needsCilium(s, out)) {
+	if m.opts.Kind == "" && (m.needsCilium(in) || m.needsCilium(out)) {
 		kind = api.KindNamespaced
 	}
 	var v any
@@ -236,13 +236,13 @@ func (m *maker) unsayable(p port) bool {
 }
 
 // needsCilium reports whether a NetworkPolicy could only say a rule more widely.
-func (m *maker) needsCilium(s subject, rules []rule) bool {
+func (m *maker) needsCilium(rules []rule) bool {
 	for _, r := range rules {
 		if len(r.world) > 0 || slices.ContainsFunc(r.ports, func(p port) bool { return p.proto.IsICMP() }) {
 			return true
 		}
 		for _, p := range r.peers {
-			if p.entity != "" || p.isPod() && (p.cluster != m.cluster || !p.named && p.namespace != s.namespace) {
+			if p.entity != "" || p.isPod() && p.cluster != m.cluster {
 				return true
 			}
 		}

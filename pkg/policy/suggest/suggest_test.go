@@ -29,11 +29,8 @@ type actor struct {
 	pod    bool
 }
 
-func podActor(i int, ns string, ls map[string]string, named bool) actor {
+func podActor(i int, ns string, ls map[string]string) actor {
 	p := labels.Pod{Namespace: ns, Cluster: "default", Labels: ls}
-	if named {
-		p.NamespaceLabels = map[string]string{"kubernetes.io/metadata.name": ns}
-	}
 	return actor{fmt.Sprintf("p%d", i), netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), labels.PodLabels(p), true}
 }
 
@@ -96,10 +93,6 @@ func TestSuggestionsAllowWhatWasRecordedAndNothingElse(t *testing.T) {
 	denied := 0
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom([]string{"", k8s.KindNetworkPolicy, api.KindNamespaced}).Draw(t, "kind")
-		named := map[string]bool{}
-		for _, ns := range []string{"x", "y"} {
-			named[ns] = kind == k8s.KindNetworkPolicy || rapid.Bool().Draw(t, "namespace has its name as a label")
-		}
 		var actors []actor
 		for i := range rapid.IntRange(2, 5).Draw(t, "pods") {
 			ls := map[string]string{}
@@ -109,7 +102,7 @@ func TestSuggestionsAllowWhatWasRecordedAndNothingElse(t *testing.T) {
 				}
 			}
 			ns := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace")
-			actors = append(actors, podActor(i, ns, ls, named[ns]))
+			actors = append(actors, podActor(i, ns, ls))
 		}
 		actors = append(actors, others()...)
 		ports := []uint16{80, 81, 8080}
@@ -182,7 +175,7 @@ func TestSuggestionsAllowWhatWasRecordedAndNothingElse(t *testing.T) {
 }
 
 func TestManyPortsFitTheLists(t *testing.T) {
-	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	a, b := podActor(0, "x", map[string]string{"app": "a"}), podActor(1, "x", map[string]string{"app": "b"})
 	var events []gen.Event
 	for port := range uint16(100) {
 		events = append(events, talk{a, b, wtypes.ProtoTCP, 1000 + port}.event(gen.DirectionEgress, gen.VerdictAllow),
@@ -201,7 +194,7 @@ func TestManyPortsFitTheLists(t *testing.T) {
 
 // A NetworkPolicy has no types of ICMP: what is asked for as one allows more, and says so.
 func TestICMPInANetworkPolicyIsNoted(t *testing.T) {
-	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	a, b := podActor(0, "x", map[string]string{"app": "a"}), podActor(1, "x", map[string]string{"app": "b"})
 	r, err := suggest.From([]gen.Event{talk{a, b, wtypes.ProtoICMP, 8}.event(gen.DirectionEgress, gen.VerdictAllow)}, suggest.Options{Kind: k8s.KindNetworkPolicy})
 	require.NoError(t, err)
 	require.Len(t, r.Notes, 1)
@@ -210,7 +203,7 @@ func TestICMPInANetworkPolicyIsNoted(t *testing.T) {
 }
 
 func TestAFlowThatOneEndDeniedIsNotAllowed(t *testing.T) {
-	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	a, b := podActor(0, "x", map[string]string{"app": "a"}), podActor(1, "x", map[string]string{"app": "b"})
 	k := talk{a, b, wtypes.ProtoTCP, 80}
 	r, err := suggest.From([]gen.Event{k.event(gen.DirectionEgress, gen.VerdictAllow), k.event(gen.DirectionIngress, gen.VerdictDeny)}, suggest.Options{})
 	require.NoError(t, err)
@@ -222,7 +215,7 @@ func TestAFlowThatOneEndDeniedIsNotAllowed(t *testing.T) {
 
 // The local node may always reach its pods, so that it needs no rule.
 func TestTheLocalNodeNeedsNoRule(t *testing.T) {
-	a := podActor(0, "x", map[string]string{"app": "a"}, true)
+	a := podActor(0, "x", map[string]string{"app": "a"})
 	r, err := suggest.From([]gen.Event{talk{others()[3], a, wtypes.ProtoTCP, 80}.event(gen.DirectionIngress, gen.VerdictAllow)}, suggest.Options{})
 	require.NoError(t, err)
 	policies := translate(t, r.Objects)
@@ -233,7 +226,7 @@ func TestTheLocalNodeNeedsNoRule(t *testing.T) {
 
 // A drop by a policy is a verdict like any other; other drops say nothing.
 func TestDropsByPolicyAreVerdicts(t *testing.T) {
-	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	a, b := podActor(0, "x", map[string]string{"app": "a"}), podActor(1, "x", map[string]string{"app": "b"})
 	k := talk{a, b, wtypes.ProtoTCP, 80}
 	dropped := k.event(gen.DirectionIngress, gen.VerdictDeny)
 	dropped.Type = gen.EventDrop
@@ -250,7 +243,7 @@ func TestDropsByPolicyAreVerdicts(t *testing.T) {
 // Audit, then suggest: what a policy denied and audit mode let through is allowed
 // and noted, unless the other end denied it.
 func TestWhatPassedInAuditModeIsAllowed(t *testing.T) {
-	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "x", map[string]string{"app": "b"}, true)
+	a, b := podActor(0, "x", map[string]string{"app": "a"}), podActor(1, "x", map[string]string{"app": "b"})
 	k := talk{a, b, wtypes.ProtoTCP, 80}
 	audit := k.event(gen.DirectionIngress, gen.VerdictDeny)
 	audit.Type, audit.Reason = gen.EventAudit, drop.Policy.String()
@@ -268,7 +261,7 @@ func TestWhatPassedInAuditModeIsAllowed(t *testing.T) {
 }
 
 func TestTheOrderOfEventsChangesNothing(t *testing.T) {
-	a, b := podActor(0, "x", map[string]string{"app": "a"}, true), podActor(1, "y", map[string]string{"app": "b"}, false)
+	a, b := podActor(0, "x", map[string]string{"app": "a"}), podActor(1, "y", map[string]string{"app": "b"})
 	var events []gen.Event
 	for _, k := range []talk{{a, b, wtypes.ProtoTCP, 80}, {a, b, wtypes.ProtoUDP, 53}, {b, a, wtypes.ProtoTCP, 443}, {others()[0], b, wtypes.ProtoTCP, 80}} {
 		events = append(events, k.event(gen.DirectionIngress, gen.VerdictAllow))
@@ -282,7 +275,7 @@ func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 }
 
 func TestManyAddressesBecomeTheWorld(t *testing.T) {
-	a := podActor(0, "x", map[string]string{"app": "a"}, true)
+	a := podActor(0, "x", map[string]string{"app": "a"})
 	var events []gen.Event
 	for i := range 5 {
 		o := others()[0]
@@ -305,7 +298,7 @@ func TestWhatIsNoVerdictIsLeftOutAndNoted(t *testing.T) {
 	require.Empty(t, r.Objects)
 	require.Len(t, r.Notes, 1)
 
-	k := talk{others()[0], podActor(0, "x", nil, true), wtypes.ProtoTCP, 80}
+	k := talk{others()[0], podActor(0, "x", nil), wtypes.ProtoTCP, 80}
 	good, strange, nowhere, zero := k.event(gen.DirectionIngress, gen.VerdictAllow), k.event(gen.DirectionIngress, "perhaps"), k.event("sideways", gen.VerdictAllow), k
 	zero.port = 0
 	r, err = suggest.From([]gen.Event{good, strange, nowhere, zero.event(gen.DirectionIngress, gen.VerdictAllow)}, suggest.Options{})
@@ -320,7 +313,7 @@ func TestWhatIsNoVerdictIsLeftOutAndNoted(t *testing.T) {
 func TestSuggestRefuses(t *testing.T) {
 	_, err := suggest.From(nil, suggest.Options{Kind: "Ingress"})
 	require.ErrorContains(t, err, "Ingress")
-	bad := talk{others()[0], podActor(0, "x", nil, true), wtypes.ProtoTCP, 80}.event(gen.DirectionIngress, gen.VerdictAllow)
+	bad := talk{others()[0], podActor(0, "x", nil), wtypes.ProtoTCP, 80}.event(gen.DirectionIngress, gen.VerdictAllow)
 	bad.Source.IP = "nowhere"
 	_, err = suggest.From([]gen.Event{bad}, suggest.Options{})
 	require.ErrorContains(t, err, "nowhere")
@@ -328,7 +321,7 @@ func TestSuggestRefuses(t *testing.T) {
 	bad.Source = gen.EventPeer{Labels: []string{"k8s:io.kubernetes.pod.namespace="}}
 	_, err = suggest.From([]gen.Event{bad}, suggest.Options{})
 	require.ErrorContains(t, err, "are no pod's")
-	odd := talk{podActor(1, "x", map[string]string{"app": "a b"}, true), podActor(0, "x", nil, true), wtypes.ProtoTCP, 80}
+	odd := talk{podActor(1, "x", map[string]string{"app": "a b"}), podActor(0, "x", nil), wtypes.ProtoTCP, 80}
 	_, err = suggest.From([]gen.Event{odd.event(gen.DirectionIngress, gen.VerdictAllow)}, suggest.Options{})
 	require.ErrorContains(t, err, "a policy that is not valid")
 }

@@ -66,10 +66,7 @@ func (m *maker) npPeers(s subject, r rule) []networkingv1.NetworkPolicyPeer {
 		sel := m.selector(e.group())
 		peer := networkingv1.NetworkPolicyPeer{PodSelector: &sel}
 		if e.namespace != s.namespace {
-			peer.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{nameLabel: e.namespace}}
-			if !e.named {
-				m.note("the namespace %s lacks the label %s, by which a NetworkPolicy finds it", e.namespace, nameLabel)
-			}
+			peer.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{labels.NamespaceName: e.namespace}}
 		}
 		if e.cluster != m.cluster {
 			m.note("%s is of the cluster %s, which a NetworkPolicy cannot name", describe(e), e.cluster)

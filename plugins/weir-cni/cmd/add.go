@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 )
 
@@ -87,7 +88,7 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	if before != nil {
 		return before, nil
 	}
-	v := veth{hostName: a.hostName(), podName: a.args.IfName, mtu: mtu}
+	v := veth{hostName: a.hostName(), podName: a.args.IfName, mtu: mtu, mark: a.mark()}
 	a.onFailure("link", func(ctx context.Context) error { return a.links.remove(ctx, a.hostName()) })
 	var lease gen.Lease
 	var addrs []netip.Addr
@@ -115,7 +116,8 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.State != gen.EndpointReady {
+	switch e.State { // ready once is enough: it may be built again already
+	case gen.EndpointDisconnecting, gen.EndpointDisconnected, gen.EndpointInvalid:
 		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeNotReady, "weir endpoint log "+fmt.Sprint(e.ID)+" tells why",
 			"endpoint %d is %s, not ready", e.ID, e.State))
 	}
@@ -186,6 +188,12 @@ func (a *addition) clearWay(ctx context.Context) (*result, error) {
 		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, "station cni.add: "+err.Error(), "choose another CNI_IFNAME, or remove the interface")
 	}
 	return nil, err
+}
+
+// mark is what the link is to say of itself.
+func (a *addition) mark() link.Mark {
+	pod := a.pod.podRef()
+	return link.Mark{Container: a.args.ContainerID, Interface: a.args.IfName, Network: a.conf.Name, Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID}
 }
 
 // samePod reports whether the endpoint was made for the pod of this request.

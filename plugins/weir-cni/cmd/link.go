@@ -63,6 +63,7 @@ type veth struct {
 	hostIndex, podIndex int
 	hostMAC, podMAC     types.MAC
 	mtu                 int // bytes
+	mark                link.Mark
 }
 
 // kernel builds and takes down links.
@@ -72,7 +73,8 @@ type kernel struct{}
 // name. Both ends are down.
 func (kernel) create(ctx context.Context, n *podNetns, v veth) (veth, error) {
 	v.hostMAC, v.podMAC = link.NewMAC(), link.NewMAC()
-	h, err := link.CreateVeth(ctx, link.Pair{HostName: v.hostName, PodName: v.podName, NetNS: n.fd(), HostMAC: v.hostMAC, PodMAC: v.podMAC, MTU: v.mtu})
+	v.mark.PodMAC = v.podMAC
+	h, err := link.CreateVeth(ctx, link.Pair{HostName: v.hostName, PodName: v.podName, NetNS: n.fd(), HostMAC: v.hostMAC, PodMAC: v.podMAC, MTU: v.mtu, Mark: v.mark})
 	v.hostIndex, v.podIndex = h.Index, h.PeerIndex
 	return v, err
 }
