@@ -17,6 +17,7 @@
 
 #include "lib/config.h"
 #include "lib/conntrack.h"
+#include "lib/checksum.h"
 #include "lib/deliver.h"
 #include "lib/drop.h"
 #include "lib/neighbour.h"
@@ -151,27 +152,40 @@ static __always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, con
 	return family == FAMILY_V4 ? parse_ipv4(skb, p) : parse_ipv6(skb, p);
 }
 
-/* The policy word of a local endpoint. Read before the lookups that judge by
- * it, so that a race can only cause one more judgement. */
-static __always_inline bool read_side(struct side *s, __u32 endpoint)
+/* The ends of the packet that an ICMP error quotes: its receiver sent it. Who sent
+ * the error need not be the other one. */
+static __always_inline int turn_sides(const struct packet *p, const __u8 family, struct side *src, struct side *dst)
 {
-	struct endpoint_config *config = bpf_map_lookup_elem(&weir_epconfig, &endpoint);
+	struct side receiver = *dst;
+	struct endpoint_info *other = lookup_endpoint(p->daddr, family);
 
-	if (!config)
-		return false;
-	s->word = *(volatile __u64 *)&config->policy;
-	s->endpoint = endpoint;
-	s->local = true;
-	return true;
+	dst->word = 0;
+	dst->endpoint = 0;
+	dst->local = false;
+	if (other && !read_side(dst, other->id))
+		return -DROP_NO_CONFIG;
+	*src = receiver;
+	return 0;
 }
 
-/* Policy for everything that is not an ICMP error. */
-static __always_inline int admit(struct __sk_buff *skb, struct packet *p, const __u8 family, const struct side *src,
-				 const struct side *dst)
+/* Policy for everything. An ICMP error passes with the flow that it is about. */
+static __always_inline int admit(struct __sk_buff *skb, struct packet *p, const __u8 family, struct side *src,
+				 struct side *dst)
 {
-	if (unlikely(is_error(p, family)))
-		return family == FAMILY_V4 ? check_error4(skb, p) : check_error6(skb, p);
-	return track(skb, p, family, src, dst);
+	int err;
+
+	if (unlikely(is_error(p, family))) {
+		err = family == FAMILY_V4 ? check_error4(skb, p) : check_error6(skb, p);
+		if (err != ERROR_JUDGE)
+			return err;
+		err = turn_sides(p, family, src, dst);
+		if (err)
+			return err;
+	}
+	err = track(skb, p, family, src, dst);
+	if (unlikely(p->quoted) && !err)
+		p->hook = !p->hook;
+	return err;
 }
 
 static __always_inline int from_ip(struct __sk_buff *skb, struct packet *p, const __u8 family, __u32 flags)
@@ -200,6 +214,8 @@ static __always_inline int from_ip(struct __sk_buff *skb, struct packet *p, cons
 	}
 	if (family == FAMILY_V4 && unlikely(is_forbidden_icmp4(p)))
 		return -DROP_FORBIDDEN_ICMP4;
+	if (unlikely(writes_over_header(skb, p, family)))
+		return -DROP_PARTIAL_CHECKSUM;
 
 	config = bpf_map_lookup_elem(&weir_epconfig, &owner);
 	if (!config)
@@ -253,6 +269,15 @@ static __always_inline int pass_nd(const struct packet *p)
 	return TC_ACT_OK;
 }
 
+/* Whether a packet on its way to the pod was made on this node. What was received,
+ * forwarded or masqueraded carries its device; but the kernel does not hand that on
+ * to each piece of a datagram that it cuts, while what a socket of the node sent
+ * still has that. */
+static __always_inline bool made_here(struct __sk_buff *skb, const struct packet *p)
+{
+	return !skb->ingress_ifindex && (likely(!p->fragment) || skb->sk);
+}
+
 static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const __u8 family, __u32 flags)
 {
 	struct side src = {}, dst = {};
@@ -270,6 +295,21 @@ static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const 
 		return -DROP_NOT_ENDPOINT;
 	if (unlikely(same_address(p->saddr, p->daddr, family)))
 		return -DROP_SELF;
+
+	if (!read_side(&dst, p->owner))
+		return -DROP_NO_CONFIG;
+	/* A pod of this node whose packet came through the node's stack. */
+	from = lookup_endpoint(p->saddr, family);
+	if (from) {
+		if (unlikely(from->ifindex != skb->ingress_ifindex)) {
+			p->origin = ORIGIN_FORGED;
+			return -DROP_FORGED_POD;
+		}
+		if (!read_side(&src, from->id))
+			return -DROP_NO_CONFIG;
+	} else if (!made_here(skb, p)) {
+		p->origin = ORIGIN_OUTSIDE;
+	}
 	if (unlikely(p->fragment)) {
 		err = match_fragment(p);
 		if (err)
@@ -277,13 +317,6 @@ static __always_inline int to_ip(struct __sk_buff *skb, struct packet *p, const 
 	}
 	if (family == FAMILY_V4 && unlikely(is_forbidden_icmp4(p)))
 		return -DROP_FORBIDDEN_ICMP4;
-
-	if (!read_side(&dst, p->owner))
-		return -DROP_NO_CONFIG;
-	/* A pod of this node whose packet came through the node's stack. */
-	from = lookup_endpoint(p->saddr, family);
-	if (from && !read_side(&src, from->id))
-		return -DROP_NO_CONFIG;
 	return admit(skb, p, family, &src, &dst);
 }
 

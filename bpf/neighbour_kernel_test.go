@@ -43,9 +43,8 @@ func TestARPForTheGatewayIsAnswered(t *testing.T) {
 		want  drop.Reason
 	}{
 		{"another target", arp(broadcast, a.mac, 1, a.mac, a.v4, unknown, b.v4), drop.ARP},
-		{"a probe", arp(broadcast, a.mac, 1, a.mac, netip.IPv4Unspecified(), unknown, gateway4), drop.ARP},
+		{"a probe for the gateway", arp(broadcast, a.mac, 1, a.mac, netip.IPv4Unspecified(), unknown, gateway4), drop.ARP},
 		{"an answer", arp(gatewayMAC, a.mac, 2, a.mac, a.v4, gatewayMAC, gateway4), drop.ARP},
-		{"gratuitous", arp(broadcast, a.mac, 1, a.mac, a.v4, unknown, a.v4), drop.ARP},
 		{"another's MAC", arp(broadcast, b.mac, 1, b.mac, a.v4, unknown, gateway4), drop.InvalidSource},
 		{"cut short", arp(broadcast, a.mac, 1, a.mac, a.v4, unknown, gateway4)[:40], drop.InvalidPacket},
 	} {
@@ -107,10 +106,8 @@ func TestOtherNeighbourDiscoveryEndsAtTheNode(t *testing.T) {
 		want drop.Reason
 	}{
 		{"solicitation for another pod", nd(between(a, a.v6, solicited), 135, 0, b.v6), drop.ND},
-		{"duplicate address detection of its own", nd(between(a, netip.IPv6Unspecified(), solicited), 135, 0, a.v6), drop.ND},
 		{"advertisement", nd(between(a, a.v6, all), 136, 1<<29, b.v6), drop.ND},
-		{"router solicitation", nd(between(a, linkLocal, mustAddr("ff02::2")), 133, 0, gateway6), drop.ND},
-		{"listener report", nd(between(a, linkLocal, mustAddr("ff02::16")), 143, 0, gateway6), drop.ND},
+		{"listener query", nd(between(a, linkLocal, all), 130, 0, gateway6), drop.ND},
 		{"router advertisement", nd(between(a, linkLocal, all), 134, 0, gateway6), drop.ForbiddenICMP6},
 		{"router advertisement to a pod", nd(between(a, a.v6, b.v6), 134, 0, gateway6), drop.ForbiddenICMP6},
 		{"redirect", nd(between(a, linkLocal, b.v6), 137, 0, gateway6), drop.ForbiddenICMP6},
@@ -152,5 +149,43 @@ func TestTheNodesNeighbourDiscoveryPasses(t *testing.T) {
 	}
 	if r := n.to(b, arp(broadcast, b.nodeMAC, 1, b.nodeMAC, mustAddr("10.0.0.254"), [6]byte{}, b.v4)); r.act != actOK {
 		t.Errorf("ARP of the node: %+v", r.told())
+	}
+}
+
+// What a healthy pod sends of its own accord ends at the node and is no fault.
+func TestN62OrdinaryNeighbourMessagesAreNoDrops(t *testing.T) {
+	testutils.Kernel(t, testutils.Tool("clang-19"))
+	n, a, _ := openPair(t)
+	none, all, routers, reports := netip.IPv6Unspecified(), mustAddr("ff02::1"), mustAddr("ff02::2"), mustAddr("ff02::16")
+	report := func(src netip.Addr, typ uint8) packet {
+		p := nd(between(a, src, reports), typ, 1, none).extended(t, 0, []byte{58, 0, 5, 2, 0, 0, 1, 0}) // with the router alert
+		p.ttl = 1
+		return p
+	}
+	for name, frame := range map[string][]byte{
+		"duplicate address detection":               nd(between(a, none, mustAddr("ff02::1:ff00:1")), 135, 0, a.v6).frame(t),
+		"duplicate address detection of link-local": nd(between(a, none, mustAddr("ff02::1:ff00:aa")), 135, 0, linkLocal).frame(t),
+		"router solicitation":                       nd(between(a, linkLocal, routers), 133, 0, gateway6).frame(t),
+		"router solicitation without address":       nd(between(a, none, routers), 133, 0, gateway6).frame(t),
+		"listener report 2":                         report(linkLocal, 143).frame(t),
+		"listener report 2 without address":         report(none, 143).frame(t),
+		"listener report 1":                         report(linkLocal, 131).frame(t),
+		"listener done":                             report(linkLocal, 132).frame(t),
+		"announcement of its address":               nd(between(a, a.v6, all), 136, 1<<29, a.v6).frame(t),
+		"announcement of link-local":                nd(between(a, linkLocal, all), 136, 1<<29, linkLocal).frame(t),
+		"gratuitous ARP":                            arp(broadcast, a.mac, 1, a.mac, a.v4, [6]byte{}, a.v4),
+		"gratuitous ARP, an answer":                 arp(broadcast, a.mac, 2, a.mac, a.v4, a.mac, a.v4),
+		"ARP probe for its address":                 arp(broadcast, a.mac, 1, a.mac, netip.IPv4Unspecified(), [6]byte{}, a.v4),
+	} {
+		before := n.counted(drop.Forwarded, egress)
+		r := n.from(a, frame)
+		if r.act != actShot || len(r.events) != 0 || n.counted(drop.Forwarded, egress) != before+1 {
+			t.Errorf("%s: verdict %d, told %+v", name, r.act, r.told())
+		}
+	}
+	for reason := range 255 {
+		if c := n.counted(drop.Reason(reason), egress); reason != 0 && c != 0 {
+			t.Errorf("%d drops for %s", c, drop.Reason(reason))
+		}
 	}
 }

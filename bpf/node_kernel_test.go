@@ -363,10 +363,10 @@ func (r result) dropped() drop.Reason {
 	return drop.Forwarded
 }
 
-func (n *node) run(p *ebpf.Program, frame []byte) result {
+func (n *node) run(p *ebpf.Program, frame []byte, device uint32) result {
 	n.t.Helper()
 	out := make([]byte, len(frame)+256)
-	opts := ebpf.RunOptions{Data: frame, DataOut: out}
+	opts := ebpf.RunOptions{Data: frame, DataOut: out, Context: [10]uint32{9: device}} // ingress_ifindex
 	act, err := p.Run(&opts)
 	if err != nil {
 		n.t.Fatalf("run %s: %v", p, err)
@@ -398,8 +398,17 @@ func (n *node) drain() []event {
 }
 
 // from sends a frame out of the pod, to sends one from the node to the pod.
-func (n *node) from(e *endpoint, frame []byte) result { n.t.Helper(); return n.run(e.from, frame) }
-func (n *node) to(e *endpoint, frame []byte) result   { n.t.Helper(); return n.run(e.to, frame) }
+func (n *node) from(e *endpoint, frame []byte) result {
+	n.t.Helper()
+	return n.run(e.from, frame, e.ifindex)
+}
+func (n *node) to(e *endpoint, frame []byte) result { n.t.Helper(); return n.run(e.to, frame, 0) }
+
+// via runs one that came to the node by a device.
+func (n *node) via(e *endpoint, device uint32, frame []byte) result {
+	n.t.Helper()
+	return n.run(e.to, frame, device)
+}
 
 // counted reads weir_metrics: packets under a reason and direction.
 func (n *node) counted(reason drop.Reason, direction uint32) uint64 {

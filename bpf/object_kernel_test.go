@@ -184,11 +184,12 @@ func TestEveryPacketIsCountedOnce(t *testing.T) {
 	n, a, b := openPair(t)
 	n.apply(b, slotDeny, 2)
 	frames := [][]byte{
-		between(a, a.v4, b.v4).tcp(1, 2, "S").frame(t),             // policy, counted under ingress
-		between(a, b.v4, a.v4).tcp(1, 2, "S").frame(t),             // source
-		between(a, a.v4, outside(v4)).tcp(1, 2, "S").frame(t),      // forwarded
-		arp(broadcast, a.mac, 1, a.mac, a.v4, [6]byte{}, gateway4), // answered
-		nd(between(a, linkLocal, mustAddr("ff02::2")), 133, 0, gateway6).frame(t),
+		between(a, a.v4, b.v4).tcp(1, 2, "S").frame(t),                            // policy, counted under ingress
+		between(a, b.v4, a.v4).tcp(1, 2, "S").frame(t),                            // source
+		between(a, a.v4, outside(v4)).tcp(1, 2, "S").frame(t),                     // forwarded
+		arp(broadcast, a.mac, 1, a.mac, a.v4, [6]byte{}, gateway4),                // answered
+		nd(between(a, linkLocal, mustAddr("ff02::2")), 133, 0, gateway6).frame(t), // not worth an answer
+		nd(between(a, a.v6, mustAddr("ff02::1:ff00:2")), 135, 0, b.v6).frame(t),
 	}
 	for _, f := range frames {
 		n.from(a, f)
@@ -200,7 +201,7 @@ func TestEveryPacketIsCountedOnce(t *testing.T) {
 	if sum != uint64(len(frames)) {
 		t.Errorf("%d packets counted, want %d", sum, len(frames))
 	}
-	if n.counted(drop.Policy, ingress) != 1 || n.counted(drop.InvalidSource, egress) != 1 || n.counted(drop.Forwarded, egress) != 2 || n.counted(drop.ND, egress) != 1 {
+	if n.counted(drop.Policy, ingress) != 1 || n.counted(drop.InvalidSource, egress) != 1 || n.counted(drop.Forwarded, egress) != 3 || n.counted(drop.ND, egress) != 1 {
 		t.Error("counted under the wrong reason")
 	}
 }

@@ -126,7 +126,7 @@ func TestTheSourcesPrefixIdentityIsKnownAtTheDestination(t *testing.T) {
 			told{eventVerdict, egress, 0, a.id, 102}, told{eventVerdict, ingress, 0, b.id, 505})
 		// The same packet by way of the node's stack is judged the same.
 		n.forget()
-		expect(t, n.to(b, between(nil, a.addr(f), b.addr(f)).tcp(1, 80, "S").frame(t)), actOK,
+		expect(t, n.via(b, a.ifindex, between(nil, a.addr(f), b.addr(f)).tcp(1, 80, "S").frame(t)), actOK,
 			told{eventVerdict, egress, 0, a.id, 102}, told{eventVerdict, ingress, 0, b.id, 505})
 	})
 }

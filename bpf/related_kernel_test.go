@@ -70,7 +70,7 @@ func TestErrorsOfLiveFlowsPassForgedOnesDoNot(t *testing.T) {
 		}
 		// A flow that is denied by now has none.
 		n.apply(a, slotDeny, 2)
-		n.from(a, udp.frame(t))
+		n.from(a, udp.frame(t)) // the entry knows
 		if r := n.to(a, quoting(t, report, types[0], 0, udp)); r.dropped() != drop.ICMPUnrelated {
 			t.Errorf("of a denied flow: verdict %d, %s", r.act, r.dropped())
 		}
@@ -128,4 +128,96 @@ func TestQuotedExtensionHeaders(t *testing.T) {
 	if r := n.to(a, between(nil, mustAddr("2001:db8:1::1"), a.v6).icmp(2, 0, 0, later.ip(t)).frame(t)); r.dropped() != drop.ICMPUnrelated {
 		t.Errorf("a later fragment has no ports: %+v", r.told())
 	}
+}
+
+// An error is about a flow as policy sees it now: one that is still allowed has its
+// errors whatever changed meanwhile, one that is denied has none, though no packet of
+// its own has met the new policy yet.
+func TestN08AnErrorHasItsFlowJudgedAgain(t *testing.T) {
+	testutils.Kernel(t, testutils.Tool("clang-19"))
+	n, a, b := openPair(t)
+	both(t, func(t *testing.T, f family) {
+		router := mustAddr(pick(a.addr(f), "198.51.100.1", "2001:db8:1::1"))
+		typ := pick(a.addr(f), uint8(3), 1)
+		abroad, there := between(a, a.addr(f), outside(f)), between(a, a.addr(f), b.addr(f))
+		for _, c := range []struct {
+			name   string
+			sent   packet
+			from   *endpoint // nil: a router reports it
+			denies *endpoint // whose policy changes
+		}{
+			{"TCP to the outside", abroad.tcp(40000, 80, "S"), nil, a},
+			{"UDP to the outside", abroad.udp(40001, 53, "q"), nil, a},
+			{"a ping to the outside", abroad.ping(7), nil, a},
+			{"UDP to a pod, reported by it, the sender's policy", there.udp(40002, 53, "q"), b, a},
+			{"UDP to a pod, reported by it, the receiver's policy", there.udp(40003, 53, "q"), b, b},
+			{"UDP to a pod, reported by a router", there.udp(40004, 53, "q"), nil, b},
+		} {
+			n.forget()
+			n.apply(a, slotAllow, 1)
+			n.apply(b, slotAllow, 1)
+			if r := n.from(a, c.sent.frame(t)); r.act == actShot {
+				t.Fatalf("%s: %+v", c.name, r.told())
+			}
+			report := func() result {
+				if c.from != nil {
+					return n.from(c.from, quoting(t, between(c.from, c.from.addr(f), a.addr(f)), typ, 3, c.sent))
+				}
+				return n.to(a, quoting(t, between(nil, router, a.addr(f)), typ, 3, c.sent))
+			}
+			before := n.flows(f)[0]
+			lost := 0
+			for i := range uint32(1000) {
+				if i%20 == 0 {
+					n.apply(c.denies, slotAllow, 2+i)
+				}
+				if r := report(); r.act == actShot {
+					lost++
+				}
+			}
+			if lost > 0 {
+				t.Errorf("%s: %d of 1000 errors of an allowed flow lost", c.name, lost)
+			}
+			if after := n.flows(f); len(after) != 1 || after[0].Packets != before.Packets || after[0].Expires != before.Expires {
+				t.Errorf("%s: the errors kept the flow alive: %+v, then %+v", c.name, before, after)
+			}
+			n.apply(c.denies, slotDeny, 5000)
+			first := report()
+			if first.dropped() != drop.Policy || len(first.events) != 1 || first.events[0].Endpoint != uint16(c.denies.id) {
+				t.Errorf("%s: the first after the denial: verdict %d, %+v", c.name, first.act, first.told())
+			}
+			for range 20 {
+				if r := report(); r.act != actShot {
+					t.Errorf("%s: an error is delivered after the denial", c.name)
+				}
+			}
+			n.apply(c.denies, slotAllow, 5001)
+			n.from(a, c.sent.frame(t))
+			if r := report(); r.act == actShot {
+				t.Errorf("%s: allowed again: %+v", c.name, r.told())
+			}
+		}
+	})
+}
+
+// The initiator may be the other end: an error about its answer is judged likewise.
+func TestN08AnErrorAboutAnAnswer(t *testing.T) {
+	testutils.Kernel(t, testutils.Tool("clang-19"))
+	n, a, _ := openPair(t)
+	both(t, func(t *testing.T, f family) {
+		n.forget()
+		n.apply(a, slotAllow, 1)
+		n.to(a, between(nil, outside(f), a.addr(f)).udp(40000, 53, "q").frame(t))
+		answer := between(a, a.addr(f), outside(f)).udp(53, 40000, "a")
+		n.from(a, answer.frame(t))
+		report := quoting(t, between(nil, outside(f), a.addr(f)), pick(a.addr(f), uint8(3), 1), 3, answer)
+		n.apply(a, slotAllow, 2)
+		if r := n.via(a, uplink, report); r.act != actOK {
+			t.Errorf("allowed: %+v", r.told())
+		}
+		n.apply(a, slotDeny, 3)
+		if r := n.via(a, uplink, report); r.dropped() != drop.Policy {
+			t.Errorf("denied: verdict %d, %+v", r.act, r.told())
+		}
+	})
 }

@@ -16,7 +16,7 @@ const (
 	QueueLock    = "lock"        // flock(2); never removed
 	QueueSuffix  = ".json"       // of a request
 	QueueTemp    = ".tmp-"       // prefix of a request that is being written
-	QueueBadDir  = "bad"         // where requests go that cannot be read
+	QueueBadDir  = "bad"         // where former agents put requests that they could not read
 	QueueEntries = 4096          // requests at the most
 )
 

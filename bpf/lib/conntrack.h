@@ -27,6 +27,20 @@ struct side {
 	bool local;
 };
 
+/* The policy word of a local endpoint. Read before the lookups that judge by
+ * it, so that a race can only cause one more judgement. */
+static __always_inline bool read_side(struct side *s, __u32 endpoint)
+{
+	struct endpoint_config *config = bpf_map_lookup_elem(&weir_epconfig, &endpoint);
+
+	if (!config)
+		return false;
+	s->word = *(volatile __u64 *)&config->policy;
+	s->endpoint = endpoint;
+	s->local = true;
+	return true;
+}
+
 /* The coarse clock is read from memory; the exact ones cost 30 ns a packet. It
  * stands still while the machine sleeps, and so do the flows. */
 static __always_inline __u32 now_seconds(void)
@@ -147,7 +161,8 @@ static __always_inline bool is_denied(const struct ct_entry *e)
 
 /* Whether the packet belongs to the entry's flow. Two packets never ride what
  * the other end opened: a SYN of the responder, and an echo request. A SYN on a
- * flow that is closing opens a new one. */
+ * flow that is closing opens a new one. (Nor does what came from outside ride what
+ * the node opened from the same address; that is the caller's to see.) */
 static __always_inline bool rides(const struct ct_entry *e, const struct packet *p, const __u8 family, bool reply)
 {
 	if (p->protocol == IPPROTO_TCP)
@@ -155,6 +170,11 @@ static __always_inline bool rides(const struct ct_entry *e, const struct packet 
 	if (is_icmp(family, p->protocol))
 		return reply == (p->icmp_type == echo_reply(family));
 	return true;
+}
+
+static __always_inline bool is_outside(const struct packet *p)
+{
+	return p->origin == ORIGIN_OUTSIDE;
 }
 
 /* Counts the packet and moves the flow's state and time on. */
@@ -288,6 +308,8 @@ static __always_inline int create_flow(const union ct_key *key, const struct pac
 	};
 	void *former = former_table(family);
 
+	if (is_outside(p))
+		e.flags |= CT_OUTSIDE;
 	account(&e, p, false, now);
 	if (unlikely(former))
 		bpf_map_update_elem(former, key, &e, BPF_ANY);
@@ -296,7 +318,8 @@ static __always_inline int create_flow(const union ct_key *key, const struct pac
 
 /* Judges a known flow again. The result goes in by an update, not through the
  * pointer: the kernel may give an entry's memory to another flow at any time,
- * and that one must not get this one's stamp. */
+ * and that one must not get this one's stamp. Only a packet of the flow's own
+ * keeps it alive. */
 static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, const __u8 family,
 				       const union ct_key *key, const struct ct_entry *known, struct judgement *j,
 				       __u32 now)
@@ -312,7 +335,7 @@ static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, 
 	j->ingress_rule = e.ingress_rule;
 	err = judge(skb, p, j);
 	if (err) {
-		bool renew = !p->reply && e.expires < now + TIMEOUT_OTHER / 2;
+		bool renew = !p->quoted && !p->reply && e.expires < now + TIMEOUT_OTHER / 2;
 
 		if (renew || !is_denied(&e)) {
 			if (renew)
@@ -326,7 +349,8 @@ static __always_inline int judge_again(struct __sk_buff *skb, struct packet *p, 
 	e.ingress_revision = ingress;
 	e.egress_rule = j->initiator.local ? j->egress_rule : 0;
 	e.ingress_rule = j->responder.local ? j->ingress_rule : 0;
-	account(&e, p, p->reply, now);
+	if (!p->quoted)
+		account(&e, p, p->reply, now);
 	return store_flow(key, family, &e) ? -DROP_CT_CREATE : 0;
 }
 
@@ -347,18 +371,22 @@ static __always_inline int track(struct __sk_buff *skb, struct packet *p, const 
 	e = find_live(&key, family, now);
 	if (likely(e)) {
 		reply = side != !!(e->flags & CT_INITIATOR_1);
-		if (likely(rides(e, p, family, reply))) {
+		if (likely(rides(e, p, family, reply) && (reply || is_outside(p) == !!(e->flags & CT_OUTSIDE)))) {
 			if (likely(e->egress_revision == (reply ? dst_revision : src_revision) &&
 				   e->ingress_revision == (reply ? src_revision : dst_revision))) {
 				account(e, p, reply, now);
 				return 0;
 			}
 			p->reply = reply;
+			if (reply)
+				p->origin = e->flags & CT_OUTSIDE ? ORIGIN_OUTSIDE : ORIGIN_HERE;
 			j.initiator = reply ? *dst : *src;
 			j.responder = reply ? *src : *dst;
 			return judge_again(skb, p, family, &key, e, &j, now);
 		}
 	}
+	if (unlikely(p->quoted)) /* its flow ended meanwhile */
+		return -DROP_ICMP_UNRELATED;
 	j.initiator = *src;
 	j.responder = *dst;
 	j.egress_stale = j.ingress_stale = true;

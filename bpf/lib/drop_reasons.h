@@ -21,14 +21,16 @@
 	X(POLICY_DENY, 181, "policy-deny", "A deny rule matches. Run `weir why SRC DST:PORT` to see which one.") \
 	X(VLAN, 182, "vlan", "The frame carries a VLAN tag. Remove the VLAN interface inside the pod.") \
 	X(TTL, 196, "ttl-exceeded", "The TTL or hop limit is used up. Expected under traceroute, otherwise look for a routing loop.") \
-	X(ARP, 220, "arp-not-for-gateway", "Only ARP requests for the gateway 169.254.1.1 are answered. Compare the pod's routes with those the CNI plugin made.") \
-	X(ND, 221, "nd-not-for-gateway", "Neighbour discovery, router solicitations and multicast listener reports end at the node; only solicitations for fe80::1 are answered. Usually harmless.") \
+	X(ARP, 220, "arp-not-for-gateway", "Only ARP requests for the gateway 169.254.1.1 are answered, and the pod asked for, or spoke of, another address. Compare the pod's routes with those the CNI plugin made.") \
+	X(ND, 221, "nd-not-for-gateway", "The pod solicited or announced an address that is neither the gateway fe80::1 nor its own. Compare the pod's routes with those the CNI plugin made.") \
 	X(MULTICAST, 222, "multicast", "Multicast and broadcast do not pass between pods and node. Use unicast.") \
 	X(FORBIDDEN_ICMP4, 223, "forbidden-icmpv4", "ICMP redirect, source quench and router discovery may not pass. A pod has no business to send them; capture the sender with tcpdump.") \
 	X(ICMP_UNRELATED, 224, "icmp-error-unrelated", "An ICMP error quotes a packet of no live connection of its receiver. It is forged, or the connection is over.") \
 	X(NOT_ENDPOINT, 225, "destination-not-endpoint", "The node sent the pod a packet for an address that is not the pod's. Look for a stale route with `ip route get`.") \
 	X(SELF, 226, "own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table.") \
-	X(PREFIX_CLOSED, 227, "prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries.")
+	X(PREFIX_CLOSED, 227, "prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries.") \
+	X(FORGED_POD, 228, "pod-address-forged", "The packet has the address of a pod of this node as its source, but that pod did not send it. Look for who forges it, or routes it in a circle, with tcpdump on the node's interfaces.") \
+	X(PARTIAL_CHECKSUM, 229, "partial-checksum", "The pod asks the node to write a checksum over a header that policy judges. Nothing but an attack or a broken packet generator does; look at what runs in the pod.")
 
 enum drop_reason {
 #define X(name, number, ...) DROP_##name = number,

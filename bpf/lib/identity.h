@@ -4,6 +4,7 @@
 #include "maps.h"
 #include "parse.h"
 
+#define IDENTITY_HOST 1
 #define IDENTITY_WORLD_IPV4 9
 #define IDENTITY_WORLD_IPV6 10
 #define IDENTITY_CLOSED 99 /* what the agent could not give an identity; see pkg/ipcache */
@@ -22,13 +23,21 @@ static __always_inline struct endpoint_info *lookup_endpoint(const __be32 *addr,
 }
 
 /* The addresses of local pods are in weir_lxc; the trie is asked only on a
- * miss, and an address that it does not know is the world. */
-static __always_inline void identify_peer(const __be32 *addr, __u8 family, __u32 *identity, __u32 *prefix_identity)
+ * miss, and an address that it does not know is the world. So is the node's own,
+ * but for packets that were made on the node. */
+static __always_inline void identify_peer(const __be32 *addr, __u8 family, __u8 origin, __u32 *identity,
+					  __u32 *prefix_identity)
 {
-	struct endpoint_info *info = lookup_endpoint(addr, family);
+	__u32 world = family == FAMILY_V4 ? IDENTITY_WORLD_IPV4 : IDENTITY_WORLD_IPV6;
 	struct ipcache_key key = { .family = family };
 	struct ipcache_entry *entry;
+	struct endpoint_info *info;
 
+	*identity = world;
+	*prefix_identity = 0;
+	if (origin == ORIGIN_FORGED)
+		return;
+	info = lookup_endpoint(addr, family);
 	if (info) {
 		*identity = info->identity;
 		*prefix_identity = info->prefix_identity;
@@ -39,12 +48,9 @@ static __always_inline void identify_peer(const __be32 *addr, __u8 family, __u32
 		key.ip6[i] = addr[i];
 	entry = bpf_map_lookup_elem(&weir_ipcache, &key);
 	if (entry) {
-		*identity = entry->identity;
+		*identity = entry->identity == IDENTITY_HOST && origin == ORIGIN_OUTSIDE ? world : entry->identity;
 		*prefix_identity = entry->prefix_identity;
-		return;
 	}
-	*identity = family == FAMILY_V4 ? IDENTITY_WORLD_IPV4 : IDENTITY_WORLD_IPV6;
-	*prefix_identity = 0;
 }
 
 /* The endpoint whose program runs has its identity from its own constants
@@ -69,9 +75,9 @@ OUT_OF_LINE int identify(struct packet *p)
 		return 0;
 	if (p->hook == DIR_EGRESS) {
 		identify_owner(p->saddr, p, &p->src_identity, &p->src_prefix_identity);
-		identify_peer(p->daddr, p->family, &p->dst_identity, &p->dst_prefix_identity);
+		identify_peer(p->daddr, p->family, p->origin, &p->dst_identity, &p->dst_prefix_identity);
 	} else {
-		identify_peer(p->saddr, p->family, &p->src_identity, &p->src_prefix_identity);
+		identify_peer(p->saddr, p->family, p->origin, &p->src_identity, &p->src_prefix_identity);
 		identify_owner(p->daddr, p, &p->dst_identity, &p->dst_prefix_identity);
 	}
 	p->identified = 1;

@@ -42,8 +42,19 @@ static __always_inline int send_back(struct __sk_buff *skb)
 	return bpf_redirect_peer(skb->ifindex, 0);
 }
 
-/* A request with an empty sender is a probe whether the address is free; with
- * no answer the pod would find it free, which is its own affair. */
+static __always_inline bool is_arp_about_itself(const struct arp_frame *f)
+{
+	bool empty = !(f->sender[0] | f->sender[1] | f->sender[2] | f->sender[3]);
+	bool gateway = f->target[0] == 169 && f->target[1] == 254 && f->target[2] == 1 && f->target[3] == 1;
+
+	return (empty && f->operation == bpf_htons(ARP_REQUEST) && !gateway) ||
+	       (f->sender[0] == f->target[0] && f->sender[1] == f->target[1] && f->sender[2] == f->target[2] &&
+		f->sender[3] == f->target[3]);
+}
+
+/* A request with an empty sender is a probe whether the address is free, one for the
+ * sender's own address tells of it. Neither is answered: with no answer the pod finds
+ * its address free, which is its own affair. */
 static __always_inline int answer_arp(struct __sk_buff *skb, __u32 flags)
 {
 	__u32 mac[2] = { skb->cb[CB_MAC_HEAD], skb->cb[CB_MAC_TAIL] };
@@ -56,6 +67,8 @@ static __always_inline int answer_arp(struct __sk_buff *skb, __u32 flags)
 	if (f.hardware != bpf_htons(ARP_ETHERNET) || f.protocol != bpf_htons(ETH_P_IP) || f.hardware_length != 6 ||
 	    f.protocol_length != 4)
 		return -DROP_INVALID_PACKET;
+	if (is_arp_about_itself(&f))
+		return TC_ACT_SHOT;
 	if (f.operation != bpf_htons(ARP_REQUEST) || f.target[0] != 169 || f.target[1] != 254 || f.target[2] != 1 ||
 	    f.target[3] != 1)
 		return -DROP_ARP;
@@ -124,8 +137,32 @@ static __always_inline __u16 fold(__u64 sum)
 	return ~sum;
 }
 
-/* Answers a solicitation for fe80::1. One with an unspecified source asks
- * whether the address is free (RFC 4862): all nodes are told that it is not. */
+/* Whether a healthy pod sends the message without waiting for an answer: its search
+ * for routers, its membership reports, the question whether an address of its own is
+ * free, and the announcement of one. */
+static __always_inline bool is_idle_nd(struct __sk_buff *skb, const struct packet *p)
+{
+	bool unspecified = !(p->saddr[0] | p->saddr[1] | p->saddr[2] | p->saddr[3]);
+	__be32 target[4];
+
+	switch (p->icmp_type) {
+	case ICMP6_MLD_REPORT:
+	case ICMP6_MLD_DONE:
+	case ICMP6_MLD2_REPORT:
+	case ICMP6_ROUTER_SOLICITATION:
+		return true;
+	case ICMP6_NEIGHBOUR_SOLICITATION:
+		return unspecified;
+	case ICMP6_NEIGHBOUR_ADVERTISEMENT:
+		return !bpf_skb_load_bytes(skb, p->l4 + 8, target, sizeof(target)) && target[0] == p->saddr[0] &&
+		       target[1] == p->saddr[1] && target[2] == p->saddr[2] && target[3] == p->saddr[3];
+	}
+	return false;
+}
+
+/* Answers a solicitation for fe80::1. What else a healthy pod sends ends here, without
+ * being a drop. A solicitation with an unspecified source
+ * asks whether the address is free (RFC 4862): all nodes are told that it is not. */
 OUT_OF_LINE int answer_nd(struct __sk_buff *skb, const struct packet *p, __u32 flags)
 {
 	__u32 mac[2] = { skb->cb[CB_MAC_HEAD], skb->cb[CB_MAC_TAIL] };
@@ -137,8 +174,10 @@ OUT_OF_LINE int answer_nd(struct __sk_buff *skb, const struct packet *p, __u32 f
 		return -DROP_INVALID_PACKET;
 	if (p->icmp_type == ICMP6_ROUTER_ADVERTISEMENT || p->icmp_type == ICMP6_REDIRECT)
 		return -DROP_FORBIDDEN_ICMP6;
-	if (p->icmp_type != ICMP6_NEIGHBOUR_SOLICITATION || p->fragment)
+	if (p->fragment)
 		return -DROP_ND;
+	if (p->icmp_type != ICMP6_NEIGHBOUR_SOLICITATION)
+		return is_idle_nd(skb, p) ? TC_ACT_SHOT : -DROP_ND;
 	if (flags & HANDOVER_FOREIGN_MAC)
 		return -DROP_INVALID_SOURCE;
 	/* RFC 4861 7.1.1; a message behind extension headers is not worth an answer */
@@ -146,7 +185,7 @@ OUT_OF_LINE int answer_nd(struct __sk_buff *skb, const struct packet *p, __u32 f
 	    bpf_skb_load_bytes(skb, p->l4 + 8, target, sizeof(target)))
 		return -DROP_INVALID_PACKET;
 	if (target[0] != bpf_htonl(0xfe800000) || target[1] || target[2] || target[3] != bpf_htonl(1))
-		return -DROP_ND;
+		return is_idle_nd(skb, p) ? TC_ACT_SHOT : -DROP_ND;
 
 	bpf_skb_load_bytes(skb, ETH_ALEN, f.h_dest, ETH_ALEN);
 	put_mac(f.h_source, mac);

@@ -75,11 +75,20 @@ struct packet {
 	__u32 dst_identity;
 	__u32 src_prefix_identity;
 	__u32 dst_prefix_identity;
+	__u8 origin; /* enum origin, of the end that is not the owner */
+	__u8 quoted; /* not the packet at hand but the one that it quotes, an ICMP error */
 
 	__u8 direction; /* of the decision */
 	__u16 endpoint; /* that decided */
 	__u32 rule;
 	__u32 revision;
+};
+
+/* What a packet's way says of the end whose address it is. */
+enum origin {
+	ORIGIN_HERE = 0,    /* nothing: the address says who it is */
+	ORIGIN_OUTSIDE = 1, /* not made on this node, whose address anybody may write, or get by masquerading */
+	ORIGIN_FORGED = 2,  /* nor by the pod whose address it is */
 };
 
 static __always_inline __u8 echo_request(__u8 family)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* ICMP errors. They pass without policy, from whatever router, if the packet
- * that they quote is one of a live flow and was sent by the error's receiver.
+/* ICMP errors. They pass, from whatever router, if the packet that they quote is
+ * one of a live flow and was sent by the error's receiver. The flow has to be one
+ * that policy allows as it is now.
  */
 #pragma once
 #include "conntrack.h"
@@ -90,10 +91,46 @@ static __always_inline bool same_address(const __be32 *a, const __be32 *b, const
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
-/* Returns 0 if the error may pass, else a negative drop reason. A pod is no
- * router: it may report only packets that were sent to itself. */
-static __always_inline int check_error(struct __sk_buff *skb, const struct packet *p, const __u8 family)
+/* The end of the quoted flow at an address. Returns false if a local pod has it
+ * that has no configuration. */
+static __always_inline bool quoted_side(struct side *s, const struct packet *p, const __be32 *addr, const __u8 family,
+					bool owner)
 {
+	struct endpoint_info *info;
+
+	if (owner)
+		return read_side(s, p->owner);
+	info = lookup_endpoint(addr, family);
+	return !info || read_side(s, info->id);
+}
+
+/* Makes p the packet that the error quotes: the flow is what is judged, and told. */
+static __always_inline void become_quoted(struct packet *p, const struct quote *q, const __u8 family, __u8 origin)
+{
+	for (int i = 0; i < 4; i++) {
+		p->saddr[i] = q->addr[0][i];
+		p->daddr[i] = q->addr[1][i];
+	}
+	p->sport = q->sport;
+	p->dport = q->dport;
+	p->protocol = q->protocol;
+	p->icmp_type = q->icmp_type;
+	p->icmp_code = 0;
+	p->icmp_id = is_icmp(family, q->protocol) ? q->sport | q->dport : 0;
+	p->origin = origin;
+	p->hook = !p->hook; /* it went the other way */
+	p->quoted = 1;
+}
+
+#define ERROR_JUDGE 1
+
+/* Returns 0 if the error may pass, else a negative drop reason; or ERROR_JUDGE if
+ * the policy of the flow moved on, so that the error passes if the flow's next
+ * packet would, which p is then. A pod is no router: it may report only packets that
+ * were sent to itself. */
+static __always_inline int check_error(struct __sk_buff *skb, struct packet *p, const __u8 family)
+{
+	struct side from = {}, to = {};
 	struct quote q = {};
 	struct ct_entry *e;
 	union ct_key key;
@@ -105,6 +142,9 @@ static __always_inline int check_error(struct __sk_buff *skb, const struct packe
 		return -DROP_ICMP_UNRELATED;
 	if (p->hook == DIR_EGRESS && !same_address(q.addr[1], p->saddr, family))
 		return -DROP_ICMP_UNRELATED;
+	if (!quoted_side(&from, p, q.addr[0], family, p->hook == DIR_INGRESS) ||
+	    !quoted_side(&to, p, q.addr[1], family, p->hook == DIR_EGRESS))
+		return -DROP_NO_CONFIG;
 	side = make_key(&key, family, q.addr[0], q.addr[1], q.sport, q.dport, q.protocol);
 	e = find_live(&key, family, now_seconds());
 	if (!e || is_denied(e))
@@ -112,16 +152,20 @@ static __always_inline int check_error(struct __sk_buff *skb, const struct packe
 	reply = side != !!(e->flags & CT_INITIATOR_1);
 	if (is_icmp(family, q.protocol) && reply != (q.icmp_type == echo_reply(family)))
 		return -DROP_ICMP_UNRELATED;
-	return 0;
+	if (likely(e->egress_revision == current_revision(reply ? &to : &from) &&
+		   e->ingress_revision == current_revision(reply ? &from : &to)))
+		return 0;
+	become_quoted(p, &q, family, e->flags & CT_OUTSIDE ? ORIGIN_OUTSIDE : ORIGIN_HERE);
+	return ERROR_JUDGE;
 }
 
 /* Out of line, one for each family: rare, and large. */
-OUT_OF_LINE int check_error4(struct __sk_buff *skb, const struct packet *p)
+OUT_OF_LINE int check_error4(struct __sk_buff *skb, struct packet *p)
 {
 	return !p ? -DROP_ICMP_UNRELATED : check_error(skb, p, FAMILY_V4);
 }
 
-OUT_OF_LINE int check_error6(struct __sk_buff *skb, const struct packet *p)
+OUT_OF_LINE int check_error6(struct __sk_buff *skb, struct packet *p)
 {
 	return !p ? -DROP_ICMP_UNRELATED : check_error(skb, p, FAMILY_V6);
 }

@@ -111,6 +111,7 @@ struct ct_entry {
 #define CT_CLOSING_INIT  (1u << 2) /* FIN or RST seen from the initiator */
 #define CT_CLOSING_RESP  (1u << 3)
 #define CT_ESTABLISHED   (1u << 4) /* a TCP segment other than SYN was seen */
+#define CT_OUTSIDE       (1u << 5) /* the initiator is no local pod, and its packets came here by a device */
 
 /* weir_frag: LRU_HASH. What a datagram's first fragment says of its transport
  * header. protocol is 0 for IPv6, whose fragments are matched without it. */

@@ -3,11 +3,11 @@ package cmd
 import (
 	"encoding/json"
 	"fmt"
-	"net"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 )
 
@@ -19,7 +19,9 @@ func (a *app) monitor() *cobra.Command {
 		port                                      uint16
 	}
 	c := &cobra.Command{Use: "monitor", Short: "print verdicts and drops as they happen",
-		Long: "One line an event, or one JSON object a line with -o json, until interrupted.", Args: exactArgs(0)}
+		Long: "One line a packet, with the verdicts of both its directions, or with -o json one JSON object a line for each event,\n" +
+			"until interrupted. What is in brackets behind an address is its pod, its prefix or its identity. When the agent goes away\n" +
+			"it is waited for, and lines on the standard error say so.", Args: exactArgs(0)}
 	fl := c.Flags()
 	fl.StringSliceVar(&f.types, "type", nil, "only these types: drop, verdict, audit, lost")
 	fl.StringVar(&f.verdict, "verdict", "", "only allow or deny")
@@ -67,55 +69,50 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
+// reconnectPoll is how often an agent that went away is asked for.
+const reconnectPoll = 500 * time.Millisecond
+
+// runMonitor prints events until the person ends it. An agent that goes away after
+// it was followed is waited for.
 func (a *app) runMonitor(c *cobra.Command, p gen.GetMonitorParams) error {
-	agent := a.agent()
-	enc := json.NewEncoder(a.out)
-	enc.SetEscapeHTML(false)
-	err := agent.Monitor(c.Context(), p, nil, func(e gen.Event) error {
-		if a.format == "json" {
-			return enc.Encode(e)
+	ctx, agent := c.Context(), a.agent()
+	defer agent.Close()
+	emit, end := a.eventPrinter()
+	followed, away := false, false
+	for {
+		err := agent.Monitor(ctx, p, func() {
+			if away {
+				fmt.Fprintf(a.errOut, "weir: %s the agent is back; its events are printed again, those in between are not known\n", time.Now().Format(time.TimeOnly))
+			}
+			followed, away = true, false
+		}, emit)
+		if failed := end(); err == nil {
+			err = failed
 		}
-		_, err := fmt.Fprintln(a.out, eventLine(e))
-		return err
-	})
-	if c.Context().Err() != nil {
-		return nil // the person ended it
+		switch {
+		case ctx.Err() != nil:
+			return nil // the person ended it
+		case !followed || v1.CodeOf(err) != v1.CodeUnreachable:
+			return err
+		case !away:
+			away = true
+			fmt.Fprintf(a.errOut, "weir: %s the agent went away; waiting for it to come back (Ctrl-C ends that)\n", time.Now().Format(time.TimeOnly))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(reconnectPoll):
+		}
 	}
-	return err
 }
 
-// eventLine prints an event for people.
-func eventLine(e gen.Event) string {
-	at := e.Time.Format("15:04:05.000000")
-	if e.Type == gen.EventLost {
-		return fmt.Sprintf("%s lost %d events, this reader is too slow", at, e.Lost)
+// eventPrinter returns what prints an event, and what to call when no more come.
+func (a *app) eventPrinter() (emit func(gen.Event) error, end func() error) {
+	if a.format == "json" {
+		enc := json.NewEncoder(a.out)
+		enc.SetEscapeHTML(false)
+		return func(e gen.Event) error { return enc.Encode(e) }, func() error { return nil }
 	}
-	what := e.Proto
-	if strings.HasPrefix(e.Proto, "ICMP") { // what stands for a port there is the identifier of an echo
-		what += fmt.Sprintf(" type %d code %d", e.IcmpType, e.IcmpCode)
-		e.Source.Port, e.Destination.Port = 0, 0
-	}
-	line := fmt.Sprintf("%s %-7s %s %s %s %s -> %s", at, e.Type, e.Verdict, e.Direction, what, eventPeer(e.Source), eventPeer(e.Destination))
-	if e.Reason != "" {
-		line += " " + e.Reason
-	}
-	if e.Rule.Text != "" {
-		line += ": " + e.Rule.Text
-	}
-	if e.Rule.Log != "" {
-		line += fmt.Sprintf(" log %q", e.Rule.Log)
-	}
-	return line
-}
-
-func eventPeer(p gen.EventPeer) string {
-	addr := p.IP
-	if p.Port != 0 {
-		addr = net.JoinHostPort(p.IP, fmt.Sprint(p.Port))
-	}
-	name := p.Pod
-	if name == "" {
-		name = fmt.Sprint(p.Identity)
-	}
-	return strings.Join([]string{addr, "(" + name + ")"}, " ")
+	l := &eventLines{print: func(line string) error { _, err := fmt.Fprintln(a.out, line); return err }, held: map[packetKey]*heldEvent{}}
+	return l.add, l.end
 }

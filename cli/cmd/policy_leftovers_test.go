@@ -101,7 +101,7 @@ func TestAnUnknownFilterOfTheMonitorIsWrongUsage(t *testing.T) {
 func TestAnEventOfICMPHasATypeAndNoPort(t *testing.T) {
 	e := gen.Event{Type: gen.EventVerdict, Verdict: gen.Verdict("allow"), Direction: gen.Direction("egress"), Proto: "ICMP", IcmpType: 8,
 		Source: gen.EventPeer{IP: "10.77.0.2", Port: 8880, Pod: "a/b"}, Destination: gen.EventPeer{IP: "10.77.0.3", Identity: 7}}
-	require.Contains(t, eventLine(e), " ICMP type 8 code 0 10.77.0.2 (a/b) -> 10.77.0.3 (7)")
+	require.Contains(t, eventLine(e), " ICMP type 8 code 0 10.77.0.2 (a/b) -> 10.77.0.3 (kube-apiserver)")
 	e.Proto = "UDP"
 	require.Contains(t, eventLine(e), fmt.Sprintf(" UDP 10.77.0.2:%d (a/b)", 8880))
 }

@@ -176,7 +176,7 @@ func (j *Judge) send(at, from, to simulate.End, proto wtypes.Proto, port uint16,
 	}
 	packet := Packet{SrcMAC: mac, Proto: proto, Flags: TCPSYN,
 		Src: netip.AddrPortFrom(from.Addr, 1024+uint16(j.sent)), Dst: netip.AddrPortFrom(to.Addr, port)}
-	act, err := j.node.Run(program, packet.Frame())
+	act, err := j.node.Run(program, packet.Frame(), from.Addr)
 	if err != nil {
 		return false, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/weirnet/weir/pkg/datapath/pinned"
 	pkgendpoint "github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
+	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/maps/ctmap"
 	"github.com/weirnet/weir/pkg/maps/ipcachemap"
 	"github.com/weirnet/weir/pkg/maps/lxcmap"
@@ -206,9 +207,26 @@ func (n *Node) Places(addrs map[netip.Addr]lxcmap.Info, prefixes map[netip.Prefi
 	return nil
 }
 
-// Run gives a frame to a program once and returns its verdict.
-func (n *Node) Run(p *ebpf.Program, frame []byte) (act uint32, err error) {
-	if act, err = p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+// uplink is the index of the device by which the outside's packets come.
+const uplink = 1 << 20
+
+// device is the one by which packets of an address come to another pod's program:
+// none if they are made on this node.
+func (n *Node) device(src netip.Addr) uint32 {
+	if pod, ok := n.addrs[src]; ok {
+		return pod.IfIndex
+	}
+	if n.prefixes[netip.PrefixFrom(src, src.BitLen())].Identity == uint32(identity.ReservedHost) {
+		return 0
+	}
+	return uplink
+}
+
+// Run gives a frame with a source address to a program once and returns its verdict.
+func (n *Node) Run(p *ebpf.Program, frame []byte, src netip.Addr) (act uint32, err error) {
+	// The head of struct __sk_buff, up to ingress_ifindex.
+	context := [10]uint32{9: n.device(src)}
+	if act, err = p.Run(&ebpf.RunOptions{Data: frame, Context: context}); err != nil {
 		return 0, fmt.Errorf("run %s: %w", p, err)
 	}
 	return act, nil

@@ -19,6 +19,8 @@ import (
 	"github.com/weirnet/weir/pkg/endpoint"
 	endpointapi "github.com/weirnet/weir/pkg/endpoint/api"
 	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
+	"github.com/weirnet/weir/pkg/endpoint/metadata"
+	"github.com/weirnet/weir/pkg/endpoint/survey"
 	"github.com/weirnet/weir/pkg/endpointmanager"
 	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/health"
@@ -27,6 +29,7 @@ import (
 	"github.com/weirnet/weir/pkg/node"
 	"github.com/weirnet/weir/pkg/policy/repository"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/upkeep"
 	"github.com/weirnet/weir/pkg/version"
 	"github.com/weirnet/weir/pkg/workload"
 )
@@ -57,9 +60,12 @@ type agent struct {
 	events     *events
 	status     *agentStatus
 	warnings   *health.Registry
+	keeper     *upkeep.Keeper
 	server     *api.Server
 	queue      *api.DeleteQueue
 	conflist   api.Conflist
+	found      *survey.Survey
+	metadata   *metadata.Resolver
 	restored   []*endpoint.Endpoint // of the last agent
 
 	stop  context.CancelFunc
@@ -86,13 +92,16 @@ type modules struct {
 	Endpoints  *endpointcell.Endpoints
 	Fail       chan error
 	Warnings   *health.Registry
+	Keeper     *upkeep.Keeper
+	Found      *survey.Survey
+	Cell       endpointcell.Config
 }
 
 func newAgent(m modules) error {
 	cfg := m.Config
 	a := &agent{
 		cfg: cfg, log: m.Log, root: m.State.root, maps: m.State.maps, repo: m.Repository, identities: m.Identities, source: m.Source,
-		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings,
+		ipcache: m.IPCache, endpoints: m.Endpoints, datapath: m.Datapath, leases: m.Leases, fail: m.Fail, warnings: m.Warnings, keeper: m.Keeper, found: m.Found, metadata: m.Cell.Metadata,
 		queue:    api.NewDeleteQueue(cfg.RunDir, m.Log),
 		conflist: api.Conflist{Dir: cfg.CNIConfDir, Socket: cfg.SocketPath, RunDir: cfg.RunDir, MTU: cfg.MTU, Wait: cfg.CNIWait},
 	}
@@ -123,6 +132,7 @@ func newAgent(m modules) error {
 	if err != nil {
 		return err
 	}
+	m.Leases.own = a.node.Addresses
 	manager.Observe(a.forget)
 	m.Repository.Observe(manager)
 	a.server = api.NewServer(api.Config{
@@ -191,6 +201,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 
 // bringUp is start with the API that answers reads.
 func (a *agent) bringUp(ctx, run context.Context) error {
+	a.tellAside()
 	a.status.step("reading policies and pods")
 	if err := a.source.Scan(); err != nil {
 		return fmt.Errorf("reading policies and pods: %w", err)
@@ -206,7 +217,6 @@ func (a *agent) bringUp(ctx, run context.Context) error {
 	if err := a.datapath.Initialize(ctx); err != nil {
 		return err
 	}
-	a.warnOfForwardPolicy(ctx)
 	a.status.step("restoring endpoints")
 	if err := a.restore(ctx); err != nil {
 		return err
@@ -219,28 +229,9 @@ func (a *agent) bringUp(ctx, run context.Context) error {
 	a.loop(run, "sweeps", func(ctx context.Context) error { a.endpoints.Manager.RunSweeps(ctx, 0); return nil })
 	a.loop(run, "connections", a.every(flowSweep, func(context.Context) error { return a.api.counted.sweep() }))
 	a.loop(run, "policy maps", a.every(a.cfg.PolicyCheck, a.mendMaps))
+	a.loop(run, "node", func(ctx context.Context) error { return a.keeper.Run(ctx, a.cfg.NodeCheck) })
 	a.loop(run, "readiness", a.becomeReady)
 	a.loop(run, "conditions", a.status.conditions.run)
-	return nil
-}
-
-// restore brings the endpoints of the last agent back, with their leases.
-func (a *agent) restore(ctx context.Context) error {
-	report, err := a.endpoints.Manager.Restore(ctx)
-	if err != nil {
-		return fmt.Errorf("restoring endpoints: %w", err)
-	}
-	a.restored = report.Restored
-	for _, e := range report.Restored {
-		r := e.Row()
-		if _, err := a.leases.Restore(r.Attachment(), r.Pod.String(), r.Addrs()...); err != nil {
-			a.warnings.Set(health.Warning{Code: "leases", Subject: r.Attachment(), Breaks: health.BreaksPods, Text: fmt.Sprintf("endpoint %d keeps addresses that are not leased: %v", r.ID, err), Next: fmt.Sprintf("attach pod %s again", r.Pod)})
-		}
-	}
-	for _, b := range report.Bad {
-		a.warnings.Set(health.Warning{Code: "set-aside", Subject: b.Path, Breaks: health.BreaksPods, Text: fmt.Sprintf("%s could not be read and was moved aside: %v", b.Path, b.Err), Next: "attach the pod again"})
-	}
-	a.maps.Slots.ReleaseUnadopted()
 	return nil
 }
 
@@ -268,7 +259,7 @@ func (a *agent) becomeReady(ctx context.Context) error {
 	a.ipcache.Prune()
 	a.identities.ReleaseRestored()
 	if a.cfg.CNIConfDir != "" {
-		if err := a.conflist.Write(); err != nil {
+		if err := a.keeper.Add(ctx, conflistStep(a.conflist)); err != nil {
 			return fmt.Errorf("writing the CNI configuration: %w", err)
 		}
 	}

@@ -1,10 +1,10 @@
 package cmd
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/cilium/hive"
 	"github.com/cilium/hive/cell"
@@ -20,15 +20,16 @@ import (
 	endpointcell "github.com/weirnet/weir/pkg/endpoint/cell"
 	"github.com/weirnet/weir/pkg/endpoint/metadata"
 	"github.com/weirnet/weir/pkg/endpoint/regenerator"
+	"github.com/weirnet/weir/pkg/endpoint/survey"
 	"github.com/weirnet/weir/pkg/endpointmanager"
 	"github.com/weirnet/weir/pkg/filesource"
 	"github.com/weirnet/weir/pkg/health"
-	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/identity/cache"
 	"github.com/weirnet/weir/pkg/ipam"
 	"github.com/weirnet/weir/pkg/ipcache"
 	"github.com/weirnet/weir/pkg/policy/repository"
 	policytypes "github.com/weirnet/weir/pkg/policy/types"
+	"github.com/weirnet/weir/pkg/upkeep"
 	"github.com/weirnet/weir/pkg/workload"
 )
 
@@ -40,7 +41,7 @@ func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
 	return hive.New(
 		cell.Provide(
 			func() (*Config, chan error, *health.Registry) { return cfg, fail, health.New() },
-			newState, newTables, newIdentities, newRepository, newLeases, newSource, newIPCache, newOrchestrator, newEndpointConfig,
+			newState, newTables, newSurvey, newIdentities, newRepository, newLeases, newKeeper, newSource, newIPCache, newOrchestrator, newEndpointConfig,
 		),
 		endpointcell.Cell,
 		cell.Invoke(newAgent),
@@ -49,20 +50,21 @@ func newHive(cfg *Config, log *slog.Logger, fail chan error) *hive.Hive {
 
 // state is the agent's lock and its kernel maps: what must be ours first.
 type state struct {
-	lock *stateLock
-	run  io.Closer // the lock of the run directory
+	lock *stateLock // of the state directory
+	pins *stateLock // of the root
+	run  io.Closer  // the lock of the run directory
 	root bpf.Root
 	maps *kernelMaps
 }
 
-func newState(lc cell.Lifecycle, cfg *Config) (*state, error) {
+func newState(lc cell.Lifecycle, cfg *Config, log *slog.Logger) (*state, error) {
 	if err := bpf.GrowFDTable(); err != nil {
 		return nil, err
 	}
 	if err := bpf.RemoveMemlock(); err != nil {
 		return nil, err
 	}
-	lock, err := lockState(cfg.StateDir)
+	lock, err := lockState(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -74,42 +76,50 @@ func newState(lc cell.Lifecycle, cfg *Config) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
+	pins, err := lockRoot(root.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := recoverPins(root, log); err != nil {
+		return nil, err
+	}
 	maps, err := openMaps(root, cfg)
 	if err != nil {
 		return nil, err
 	}
 	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return maps.Close() }})
-	return &state{lock, run, root, maps}, nil
+	return &state{lock, pins, run, root, maps}, nil
 }
 
 func newTables() (*workload.Tables, error) { return workload.NewTables(statedb.New()) }
 
 // newIdentities reads the checkpoint and holds every number that the kernel has.
-func newIdentities(cfg *Config, s *state, log *slog.Logger) (*cache.Cache, error) {
-	busy, err := s.maps.identities()
-	if err != nil {
-		return nil, err
-	}
-	return cache.New(cache.Config{Logger: log, StateDir: cfg.StateDir, Busy: busy})
+func newIdentities(cfg *Config, s *state, found *survey.Survey, log *slog.Logger) (*cache.Cache, error) {
+	return cache.New(cache.Config{
+		Logger: log, Dir: cfg.DataDir, Former: filepath.Join(cfg.StateDir, "local_allocator_state.json"),
+		Busy: s.maps.identities(log), Known: found.Identities(),
+	})
 }
 
-func newRepository(cfg *Config, _ *state, log *slog.Logger) (*repository.Repository, error) {
+func newRepository(cfg *Config, s *state, log *slog.Logger) (*repository.Repository, error) {
 	mode, err := policytypes.ParseMode(cfg.Enforcement)
 	if err != nil {
 		return nil, err
 	}
-	return repository.New(repository.Config{Logger: log, StateDir: cfg.StateDir, Mode: mode})
+	return repository.New(repository.Config{Logger: log, StateDir: cfg.StateDir, Mode: mode, Greatest: func() policytypes.RuleID { return s.maps.greatestRule(log) }})
 }
 
 func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger) (*leases, error) {
+	l := &leases{tables: tables, user: func(netip.Addr) uint16 { return 0 }, own: func() []netip.Addr { return nil }}
 	m, err := ipam.New(ipam.Config{
-		Logger: log, StateDir: cfg.StateDir, Expiration: cfg.LeaseExpiry,
+		Logger: log, StateDir: cfg.StateDir, Expiration: cfg.LeaseExpiry, Foreign: l.foreign,
 		Pools: map[string]ipam.PoolConfig{defaultPool: {V4: cfg.pool.v4, V6: cfg.pool.v6, Gateway4: cfg.pool.gw4, Gateway6: cfg.pool.gw6}},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &leases{IPAM: m, tables: tables, user: func(netip.Addr) uint16 { return 0 }}, nil
+	l.IPAM = m
+	return l, nil
 }
 
 // late reaches the endpoint manager from what it is made of.
@@ -130,7 +140,7 @@ func newIPCache(cfg *Config, s *state, ids *cache.Cache, repo *repository.Reposi
 	return ipcache.New(c), l
 }
 
-func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger) (*orchestrator.Orchestrator, error) {
+func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, keeper *upkeep.Keeper, log *slog.Logger) (*orchestrator.Orchestrator, error) {
 	l, err := loader.New(loader.Config{
 		StateDir: cfg.StateDir, Root: s.root, Clang: cfg.Clang, Sources: bpfsources.Sources, Objects: bpfsources.Objects, Maps: s.maps.Named(), Logger: log,
 	})
@@ -139,7 +149,7 @@ func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger)
 	}
 	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return l.Close() }})
 	return orchestrator.New(orchestrator.Config{
-		Loader: l, Logger: log, Shape: loader.Shape{IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}, SetUpNode: cfg.setUpNode,
+		Loader: l, Logger: log, Shape: loader.Shape{IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}, SetUpNode: keeper.SetUp,
 	}), nil
 }
 
@@ -147,7 +157,7 @@ func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, log *slog.Logger)
 func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, source *filesource.Source, ips *ipcache.IPCache, o *orchestrator.Orchestrator, log *slog.Logger) endpointcell.Config {
 	links := regenerator.Links{Routes: route.Table(cfg.RouteTable), IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}
 	return endpointcell.Config{
-		Logger: log, StateDir: cfg.StateDir, Parallel: cfg.Parallel,
+		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Parallel: cfg.Parallel,
 		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName).InNamespace(cfg.PodNamespace).Admit(admission(source)),
 		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
 		Regenerator: regenerator.Config{
@@ -157,41 +167,4 @@ func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cach
 		},
 		Manager: endpointmanager.Config{Links: links, Words: s.maps.Config},
 	}
-}
-
-// identities are the numbers that the kernel holds in any map.
-func (m *kernelMaps) identities() ([]identity.NumericIdentity, error) {
-	seen := map[uint32]bool{}
-	prefixes, err := m.IPCache.Dump()
-	if err != nil {
-		return nil, fmt.Errorf("reading the identities of prefixes: %w", err)
-	}
-	for _, e := range prefixes {
-		seen[e.Identity], seen[e.PrefixIdentity] = true, true
-	}
-	endpoints, err := m.LXC.Dump()
-	if err != nil {
-		return nil, fmt.Errorf("reading the identities of endpoints: %w", err)
-	}
-	for _, i := range endpoints {
-		seen[i.Identity], seen[i.PrefixIdentity] = true, true
-		slot, _, err := m.Config.Policy(i.ID)
-		if err != nil || slot == 0 {
-			continue
-		}
-		lines, err := m.Slots.Dump(slot)
-		if err != nil {
-			return nil, fmt.Errorf("reading the identities of policy slot %d: %w", slot, err)
-		}
-		for k := range lines {
-			seen[k.Identity] = true
-		}
-	}
-	var out []identity.NumericIdentity
-	for id := range seen {
-		if id != 0 {
-			out = append(out, identity.NumericIdentity(id))
-		}
-	}
-	return out, nil
 }

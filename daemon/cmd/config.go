@@ -46,6 +46,9 @@ type Config struct {
 	CNIWait      time.Duration
 	PodNamespace string
 	PolicyCheck  time.Duration
+	NodeCheck    time.Duration
+	AllowPoolOverlap,
+	AcceptForward bool
 	CTEntries,
 	PolicyEntries,
 	IPCacheEntries,
@@ -72,21 +75,21 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.StringVar(&c.ClusterName, "cluster-name", "default", "name of the cluster, part of every pod's labels")
 	fs.StringVar(&c.NodeName, "node-name", host, "name of this node, as its Node object has it")
 	fs.StringVar(&c.RunDir, "run-dir", "/var/run/weir", "directory for the socket, the lock and the queue of deletions")
-	fs.StringVar(&c.StateDir, "state-dir", "", "directory for endpoints, leases and templates (default RUN-DIR/state)")
+	fs.StringVar(&c.StateDir, "state-dir", "", "directory for what dies with a boot: endpoints, leases, loaded programs (default RUN-DIR/state)")
 	fs.StringVar(&c.DataDir, "data-dir", "/var/lib/weir", "durable directory for what must survive a reboot: policies and settings of the API, last good versions of sources, identity numbers")
 	fs.StringVar(&c.SocketPath, "socket-path", "", "unix socket of the REST API (default RUN-DIR/weir.sock)")
 	fs.StringVar(&c.SocketGroup, "socket-group", "", "group that may also use the socket; empty: root only")
 	fs.StringVar(&c.BPFRoot, "bpf-root", "/sys/fs/bpf/weir", "directory on a bpffs for maps and programs")
-	fs.StringVar(&c.SourceDir, "source-dir", "", "folder of Kubernetes YAML to watch; empty: none")
+	fs.StringVar(&c.SourceDir, "source-dir", "", "folder of Kubernetes YAML to watch, with the folders below it; empty: none")
 	fs.StringVar(&c.CNIConfDir, "cni-conf-dir", "", "where to write the CNI configuration once ready; empty: nowhere")
 	fs.StringVar(&c.IPv4Pool, "ipv4-pool", "10.244.0.0/24", "IPv4 prefix of this node's pods; empty: no IPv4")
 	fs.StringVar(&c.IPv4Gateway, "ipv4-gateway", "", "address of the node in the pool (default its first)")
 	fs.StringVar(&c.IPv6Pool, "ipv6-pool", "", "IPv6 prefix of this node's pods; empty: no IPv6")
 	fs.StringVar(&c.IPv6Gateway, "ipv6-gateway", "", "address of the node in the pool (default its first)")
 	fs.IntVar(&c.MTU, "mtu", 1500, "MTU of pod interfaces, bytes")
-	fs.StringVar(&c.Enforcement, "policy-enforcement", "default", "default, always or never")
+	fs.StringVar(&c.Enforcement, "policy-enforcement", "default", "which pods are held to policies: default (those that a policy selects), always (all) or never (none)")
 	fs.StringSliceVar(&c.LabelFilter, "labels", nil, "label prefixes that make identities, \"!\" before one excludes it (default: the built-in list)")
-	fs.IntVar(&c.Parallel, "regenerations-in-parallel", max(2, runtime.NumCPU()), "endpoints that may regenerate at the same time")
+	fs.IntVar(&c.Parallel, "regenerations-in-parallel", max(2, runtime.NumCPU()), "endpoints that may be built at the same time")
 	fs.StringVar(&c.Clang, "clang", "clang-19", "compiler for shapes that are not built in")
 	fs.IntVar(&c.RouteTable, "route-table", 254, "routing table for the routes to pods")
 	fs.DurationVar(&c.LeaseExpiry, "lease-expiry", 10*time.Minute, "how long an address stays leased when its ADD does not finish")
@@ -95,9 +98,12 @@ func (c *Config) flags() *pflag.FlagSet {
 	fs.Uint32Var(&c.CTEntries, "conntrack-entries", 65536, "connections per address family; may be changed at any restart")
 	fs.Uint32Var(&c.PolicyEntries, "policy-entries", 1<<18, "entries of one policy map; may be changed at any restart")
 	fs.DurationVar(&c.PolicyCheck, "policy-check", time.Minute, "how often the policy maps and the ipcache are compared with what they should hold, and mended")
+	fs.DurationVar(&c.NodeCheck, "node-check", 3*time.Second, "how often what the agent put on the node (settings, addresses, routes, CNI configuration) is looked at, and put back")
+	fs.BoolVar(&c.AllowPoolOverlap, "allow-pool-overlap", false, "start although a pool takes in the network of the default gateway's link; addresses of the node, its router and known nodes are not leased")
+	fs.BoolVar(&c.AcceptForward, "accept-forward", false, "keep rules in the packet filter's forward chains that drop by default, so that they accept packets from and to the pools; undone by cleanup")
 	fs.Uint32Var(&c.IPCacheEntries, "ipcache-entries", 512000, "prefixes in the ipcache map; may be changed at any restart")
 	fs.Uint32Var(&c.EventBytes, "event-buffer", 8<<20, "bytes of the event ring, a power of two; may be changed at any restart")
-	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+	fs.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error; at info every change leaves a line (msg=Change)")
 	fs.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	return fs
 }
@@ -256,8 +262,10 @@ func (c *Config) validate() error {
 	if !namespaceName.MatchString(c.PodNamespace) {
 		return fmt.Errorf("default-pod-namespace: %q is no name of a namespace; give up to 63 small letters, digits and '-'", c.PodNamespace)
 	}
-	if c.PolicyCheck < 100*time.Millisecond {
-		return fmt.Errorf("policy-check: %s is shorter than 100ms", c.PolicyCheck)
+	for name, d := range map[string]time.Duration{"policy-check": c.PolicyCheck, "node-check": c.NodeCheck} {
+		if d < 100*time.Millisecond {
+			return fmt.Errorf("%s: %s is shorter than 100ms", name, d)
+		}
 	}
 	if c.EventBytes < 4096 || c.EventBytes&(c.EventBytes-1) != 0 {
 		return fmt.Errorf("event-buffer: %d is not a power of two of at least 4096", c.EventBytes)

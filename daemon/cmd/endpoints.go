@@ -166,7 +166,8 @@ func healthState(word string) gen.State {
 
 // Create makes the endpoint of a CNI attachment (endpoint/api writer).
 func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endpoint, bool, error) {
-	if err := checkLink(r.HostIfName, r.HostIfIndex); err != nil {
+	peer, err := checkLink(r.HostIfName, r.HostIfIndex)
+	if err != nil {
 		return gen.Endpoint{}, false, err
 	}
 	defer a.under.begin(r.Key())()
@@ -176,7 +177,7 @@ func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endp
 		return gen.Endpoint{}, false, err
 	}
 	e, created, err := a.creator.Create(ctx, creator.Request{
-		ContainerID: r.ContainerID, ContainerInterface: r.IfName, Network: r.Network, NetNS: r.Netns, HostInterface: r.HostIfName, HostIfIndex: r.HostIfIndex,
+		ContainerID: r.ContainerID, ContainerInterface: r.IfName, Network: r.Network, NetNS: r.Netns, HostInterface: r.HostIfName, HostIfIndex: r.HostIfIndex, PeerIndex: peer,
 		MAC: r.MAC, HostMAC: r.HostMAC, IPv4: r.IPv4, IPv6: r.IPv6, PodNamespace: r.PodNamespace, PodName: r.PodName, PodUID: r.PodUID,
 		Standalone: r.Standalone, Labels: r.Labels, Wait: r.Sync,
 	})
@@ -200,15 +201,16 @@ func (a *endpoints) Create(ctx context.Context, r endpointapi.Request) (gen.Endp
 
 // checkLink refuses what is not the node's end of a pair under that name:
 // programs and the deletion of an endpoint would cut off an interface of the node.
-func checkLink(name string, index int) error {
+// It returns the index of the other end.
+func checkLink(name string, index int) (peer int, err error) {
 	h, err := link.ByIndex(index)
 	if err == nil && (h.Name != name || h.PeerIndex == 0) {
 		err = fmt.Errorf("link %d is %s, with its other end at %d", index, h.Name, h.PeerIndex)
 	}
 	if err != nil {
-		return v1.Errorf(v1.CodeInvalid, "give name and index of the host side of the pod's veth", "field interface: %s is no way to a pod: %w", name, err)
+		return 0, v1.Errorf(v1.CodeInvalid, "give name and index of the host side of the pod's veth", "field interface: %s is no way to a pod: %w", name, err)
 	}
-	return nil
+	return h.PeerIndex, nil
 }
 
 // createError tells errors that the caller can mend from others.
@@ -225,7 +227,7 @@ func createError(err error) error {
 	case errors.Is(err, endpoint.ErrNotAlive):
 		return v1.NewError(v1.CodeConflict, err, "send the request again")
 	case errors.Is(err, context.DeadlineExceeded):
-		return v1.NewError(v1.CodeTimeout, err, "weir status")
+		return v1.NewError(v1.CodeTimeout, err, "weir status tells what the agent waits for")
 	}
 	return err
 }

@@ -2,11 +2,13 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/api"
+	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/endpointmanager"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
@@ -49,6 +51,12 @@ func (e *events) Follow(ctx context.Context, subscribed func() error, emit func(
 			return err
 		}
 	}
+}
+
+// HasEndpoint reports whether an endpoint answers to a reference.
+func (e *events) HasEndpoint(ref id.Ref) bool {
+	_, err := e.manager.Lookup(ref)
+	return !errors.Is(err, endpointmanager.ErrNotFound) // one of several is one too
 }
 
 // model adds the names that the data plane does not know.

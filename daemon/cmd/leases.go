@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
@@ -23,8 +24,10 @@ const addressAnnotation = "weir.dev/ips"
 // leases hands out pod addresses (pkg/api leaseKeeper).
 type leases struct {
 	*ipam.IPAM
-	tables *workload.Tables
-	user   func(netip.Addr) uint16 // number of the endpoint that has an address; 0: none. Set before the API is served
+	tables  *workload.Tables
+	user    func(netip.Addr) uint16 // number of the endpoint that has an address; 0: none. Set before the API is served
+	own     func() []netip.Addr     // addresses of this node. Set before the API is served
+	routers atomic.Pointer[[]netip.Addr]
 }
 
 // Allocate leases addresses; those that the pod's annotation asks for, unless

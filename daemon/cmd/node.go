@@ -4,71 +4,74 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/weirnet/weir/pkg/api"
 	"github.com/weirnet/weir/pkg/datapath/attach"
 	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/datapath/route"
-	"github.com/weirnet/weir/pkg/datapath/sysctl"
 	"github.com/weirnet/weir/pkg/health"
+	"github.com/weirnet/weir/pkg/upkeep"
 )
 
-// setUpNode changes what the node needs: kernel settings, which are remembered
-// in the state directory, and the node's own addresses in the pools.
-func (c *Config) setUpNode(context.Context) error {
-	changes, err := sysctl.Open(c.sysctlFile())
-	if err != nil {
-		return err
-	}
-	if err := changes.Apply(sysctl.NodeSettings(c.pool.v4.IsValid(), c.pool.v6.IsValid())); err != nil {
-		return err
-	}
-	for _, a := range c.gateways() {
-		if err := link.EnsureNodeAddress(a); err != nil {
-			return err
-		}
-	}
-	return nil
+// newKeeper keeps the node as pods need it.
+func newKeeper(cfg *Config, l *leases, warnings *health.Registry, log *slog.Logger) *upkeep.Keeper {
+	return upkeep.New(log, warnings, append(cfg.nodeSteps(func(routers []netip.Addr) { l.routers.Store(&routers) }), l.conflicts())...)
 }
 
-func (c *Config) sysctlFile() string { return filepath.Join(c.StateDir, "sysctls.json") }
-
-func (c *Config) gateways() []netip.Addr {
-	var out []netip.Addr
-	for _, a := range []netip.Addr{c.pool.gw4, c.pool.gw6} {
-		if a.IsValid() {
-			out = append(out, a)
+// nodeSteps are what agents with this configuration change on the node beside
+// links of pods and their routes.
+func (c *Config) nodeSteps(routers func([]netip.Addr)) []upkeep.Step {
+	var pools []upkeep.Pool
+	for _, p := range []upkeep.Pool{{Setting: "ipv4-pool", Prefix: c.pool.v4, Gateway: c.pool.gw4}, {Setting: "ipv6-pool", Prefix: c.pool.v6, Gateway: c.pool.gw6}} {
+		if p.Prefix.IsValid() {
+			pools = append(pools, p)
 		}
 	}
-	return out
+	return []upkeep.Step{
+		upkeep.Overlaps(pools, c.AllowPoolOverlap, routers),
+		upkeep.DefaultRoutes(),
+		upkeep.Settings(filepath.Join(c.StateDir, "sysctls.json"), c.pool.v4.IsValid(), c.pool.v6.IsValid()),
+		upkeep.Addresses(pools),
+		upkeep.Routes(route.Table(c.RouteTable), pools),
+		upkeep.Forward(pools, c.AcceptForward),
+	}
 }
 
-// warnOfForwardPolicy tells of a packet filter that may drop what pods send out.
-func (a *agent) warnOfForwardPolicy(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	answer, where, err := sysctl.ForwardPolicy(ctx)
-	switch {
-	case err != nil:
-		a.log.Warn("Cannot tell whether the node's packet filter drops forwarded packets", "error", err)
-	case answer == sysctl.ForwardDrop:
-		a.warnings.Set(health.Warning{Code: "packet-filter", Subject: where, Breaks: health.BreaksPods, Text: where + " drops forwarded packets by default; pods may not reach the outside", Next: "accept forwarded packets from and to the pods' addresses there"})
-	}
+// conflistStep keeps the CNI configuration in place.
+func conflistStep(c api.Conflist) upkeep.Step {
+	return upkeep.Step{Name: "CNI configuration", Ensure: func(context.Context) (r upkeep.Result, err error) {
+		was, err := c.Write()
+		if was != "" {
+			r.Changed = []string{"the CNI configuration " + c.Path() + " was " + was}
+		}
+		return r, err
+	}}
 }
 
 // cleanUp undoes what agents with this configuration left on the node: the CNI
 // configuration, links of pods, routes, pins, kernel settings, state. It refuses
-// while an agent runs.
-func cleanUp(c *Config) error {
-	lock, err := lockState(c.StateDir)
+// while an agent runs. A dry run only says what it would remove.
+func cleanUp(c *Config, dry bool, out io.Writer) error {
+	if dry {
+		return listCleanUp(c, out)
+	}
+	lock, err := lockState(c)
 	if err != nil {
 		return err
 	}
 	defer lock.close()
+	if _, err := os.Stat(c.BPFRoot); err == nil {
+		pins, err := lockRoot(c.BPFRoot)
+		if err != nil {
+			return err
+		}
+		defer pins.close()
+	}
 	errs := []error{removeLinks(), removeRoutes(route.Table(c.RouteTable))}
 	if c.CNIConfDir != "" {
 		errs = append(errs, api.Conflist{Dir: c.CNIConfDir}.Remove())
@@ -76,24 +79,80 @@ func cleanUp(c *Config) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cleaning up: %w", err) // pins stay while programs may need them
 	}
-	errs = []error{os.RemoveAll(c.BPFRoot)}
-	changes, err := sysctl.Open(c.sysctlFile())
-	if err == nil {
-		_, err = changes.Undo()
-	}
-	errs = append(errs, err)
-	for _, a := range c.gateways() {
-		errs = append(errs, link.RemoveNodeAddress(a))
-	}
+	errs = []error{os.RemoveAll(c.BPFRoot), upkeep.New(nil, nil, c.nodeSteps(nil)...).Undo(context.Background())}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
-	return errors.Join(os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir))
+	return errors.Join(os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir), os.RemoveAll(c.DataDir))
+}
+
+// listCleanUp says what cleanUp would remove.
+func listCleanUp(c *Config, out io.Writer) error {
+	ours, others, err := podLinks()
+	if err != nil {
+		return err
+	}
+	for _, h := range ours {
+		fmt.Fprintf(out, "link %s (%d)%s\n", h.Name, h.Index, podOf(h))
+	}
+	for _, h := range others {
+		fmt.Fprintf(out, "not link %s (%d): it is not marked as Weir's and runs no program of Weir's\n", h.Name, h.Index)
+	}
+	routes, err := route.Table(c.RouteTable).List()
+	for _, r := range routes {
+		fmt.Fprintf(out, "route to %s\n", r.Addr)
+	}
+	for _, a := range []netip.Addr{c.pool.gw4, c.pool.gw6} {
+		if a.IsValid() {
+			fmt.Fprintf(out, "address %s on lo\n", a)
+		}
+	}
+	paths := []string{c.BPFRoot, c.StateDir, c.RunDir, c.DataDir}
+	if c.CNIConfDir != "" {
+		paths = append(paths, api.Conflist{Dir: c.CNIConfDir}.Path())
+	}
+	for _, p := range paths {
+		if _, err := os.Lstat(p); err == nil {
+			fmt.Fprintln(out, p)
+		}
+	}
+	return err
+}
+
+func podOf(h link.Host) string {
+	if h.Mark.Pod == "" {
+		return ""
+	}
+	return " of pod " + h.Mark.Namespace + "/" + h.Mark.Pod
+}
+
+// podLinks are the links of pods, and others that only have such names: those whose
+// alias says that they are ours, and those of builds that did not mark them, which
+// run our programs.
+func podLinks() (ours, others []link.Host, err error) {
+	all, err := link.List()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, h := range all {
+		runs := attach.Attached{}
+		if !h.Marked {
+			if runs, err = attach.Query(h.Index); err != nil {
+				return nil, nil, err
+			}
+		}
+		if h.Marked || runs.From != 0 || runs.To != 0 {
+			ours = append(ours, h)
+		} else {
+			others = append(others, h)
+		}
+	}
+	return ours, others, nil
 }
 
 // removeLinks deletes the links of pods that are still there.
 func removeLinks() error {
-	hosts, err := link.List()
+	hosts, _, err := podLinks()
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,9 @@ const (
 	startTimeout = 2 * time.Minute
 	stopTimeout  = 15 * time.Second
 )
+
+// helpWidth is how wide the list of settings is.
+const helpWidth = 120
 
 // settingsHelp says where settings are read from.
 const settingsHelp = "Every flag is also a key of the YAML file of --config (mtu: 1400) and an environment variable: WEIR_ and the flag's\n" +
@@ -40,7 +44,7 @@ func Execute(args []string, out, errOut io.Writer) int {
 			cfg, err := Load(args, os.Environ())
 			switch {
 			case errors.Is(err, pflag.ErrHelp):
-				fmt.Fprintf(out, "%s\n\nUsage: %s [FLAGS]\n\n%s\n\n%s", c.Long, c.CommandPath(), settingsHelp, (&Config{}).flags().FlagUsages())
+				fmt.Fprintf(out, "%s\n\nUsage: %s [FLAGS]\n\n%s\n\n%s", c.Long, c.CommandPath(), settingsHelp, (&Config{}).flags().FlagUsagesWrapped(helpWidth))
 			case err != nil:
 				fail(2, err)
 			default:
@@ -52,12 +56,21 @@ func Execute(args []string, out, errOut io.Writer) int {
 	}
 	root := &cobra.Command{
 		Use: "weir-agent", DisableFlagParsing: true, SilenceErrors: true, Args: cobra.ArbitraryArgs,
-		Long: "weir-agent looks after the pods of one node: identities, policy, data plane.\nIt runs until SIGTERM or SIGINT; traffic goes on without it. \"weir-agent cleanup\" with the same flags undoes what it left.",
-		Run:  withConfig(func(c *Config) error { return runAgent(c, errOut) }),
+		Long: "weir-agent looks after the pods of one node: identities, policy, data plane. It needs root and runs until SIGTERM or\n" +
+			"SIGINT; traffic goes on without it. Ask it with: weir status\n\n" +
+			"weir-agent cleanup   undoes what agents with the same flags left on the node\n" +
+			"weir-agent version   prints the version\n\n" +
+			"Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage.",
+		Run: withConfig(func(c *Config) error { return runAgent(c, errOut) }),
 	}
 	root.AddCommand(
-		&cobra.Command{Use: "cleanup", DisableFlagParsing: true, Run: withConfig(cleanUp),
-			Long: "cleanup removes links of pods, routes, pins, kernel settings and state that agents with these flags left on the node."},
+		&cobra.Command{Use: "cleanup", DisableFlagParsing: true,
+			Run: func(cmd *cobra.Command, args []string) {
+				given := len(args)
+				args = slices.DeleteFunc(args, func(a string) bool { return a == "--dry-run" })
+				withConfig(func(c *Config) error { return cleanUp(c, len(args) < given, out) })(cmd, args)
+			},
+			Long: "cleanup removes links of pods, routes, pins, kernel settings and state that agents with these flags left on the node.\nWith --dry-run it lists them and removes nothing."},
 		&cobra.Command{Use: "version", Run: func(*cobra.Command, []string) { fmt.Fprintln(out, version.String()) }},
 	)
 	root.SetArgs(args)

@@ -46,6 +46,7 @@ func (h *agentStatus) Status(context.Context) gen.Status {
 		s.Components = append(s.Components, gen.Component{Name: "start", State: gen.StateStarting, Message: doing, Next: "wait, or see the agent's log"})
 	}
 	h.conditions.look()
+	h.agent.tellAside()
 	for _, w := range h.agent.warnings.List() {
 		s.Components = append(s.Components, warningModel(w))
 	}

@@ -31,8 +31,9 @@ type Conflist struct {
 // Path is the file's path.
 func (c Conflist) Path() string { return filepath.Join(c.Dir, ConflistName) }
 
-// Write puts the file in place, whole or not at all. An equal file is left alone.
-func (c Conflist) Write() error {
+// Write puts the file in place, whole or not at all. An equal file is left alone;
+// was says what was there else: "removed", or "changed".
+func (c Conflist) Write() (was string, err error) {
 	type plugin struct {
 		Type         string          `json:"type"`
 		Socket       string          `json:"socket"`
@@ -56,20 +57,26 @@ func (c Conflist) Write() error {
 	}}}
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode the CNI configuration: %w", err)
+		return "", fmt.Errorf("encode the CNI configuration: %w", err)
 	}
 	text = append(text, '\n')
-	if have, err := os.ReadFile(c.Path()); err == nil && bytes.Equal(have, text) {
-		return nil
+	have, err := os.ReadFile(c.Path())
+	switch {
+	case err == nil && bytes.Equal(have, text):
+		return "", nil
+	case errors.Is(err, fs.ErrNotExist):
+		was = "removed"
+	default:
+		was = "changed"
 	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return fmt.Errorf("make the folder of CNI configurations: %w", err)
+		return "", fmt.Errorf("make the folder of CNI configurations: %w", err)
 	}
 	// The temporary name does not end like a configuration, so no runtime reads it half written.
 	if err := atomicfile.WriteSync(c.Path(), text, 0o600); err != nil {
-		return fmt.Errorf("write the CNI configuration %s: %w", c.Path(), err)
+		return "", fmt.Errorf("write the CNI configuration %s: %w", c.Path(), err)
 	}
-	return nil
+	return was, nil
 }
 
 // Remove takes the file away; one that is not there is no error.

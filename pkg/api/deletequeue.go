@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weirnet/weir/api/v1"
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // DeleteQueue is the agent's side of the queue of CNI deletions. A plugin that finds
@@ -31,7 +32,7 @@ type DeleteQueue struct {
 type ReplayResult struct {
 	Done   int // deleted and taken off the queue
 	Failed int // kept for the next start
-	Bad    int // unreadable, moved to the folder bad
+	Bad    int // unreadable, set aside
 }
 
 // NewDeleteQueue names the queue of a run directory.
@@ -44,10 +45,10 @@ func (q *DeleteQueue) take(ctx context.Context) error {
 	if q.lock != nil {
 		return errors.New("lock the delete queue: it is locked already")
 	}
-	if err := os.MkdirAll(q.dir, 0o750); err != nil {
+	if err := atomicfile.Dir(q.dir, 0o750); err != nil {
 		return fmt.Errorf("make the delete queue: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(q.dir, v1.QueueLock), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	f, err := atomicfile.OpenLock(filepath.Join(q.dir, v1.QueueLock))
 	if err != nil {
 		return fmt.Errorf("open the delete queue's lock: %w", err)
 	}
@@ -121,6 +122,7 @@ func (q *DeleteQueue) pending(ctx context.Context, tried map[string]bool, res *R
 		return nil, err
 	}
 	defer q.release()
+	q.bringOut()
 	entries, err := os.ReadDir(q.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the delete queue: %w", err)
@@ -129,14 +131,14 @@ func (q *DeleteQueue) pending(ctx context.Context, tried map[string]bool, res *R
 	for _, e := range entries {
 		path := filepath.Join(q.dir, e.Name())
 		switch {
-		case e.IsDir() || e.Name() == v1.QueueLock || tried[path]:
+		case e.Name() == v1.QueueLock || atomicfile.IsAside(e.Name()) || tried[path]:
 		case strings.HasPrefix(e.Name(), v1.QueueTemp):
 			os.Remove(path) // its writer died; no writer is alive while the lock is held
 		default:
-			r, err := readRequest(path)
-			if err != nil {
+			r, damage := readRequest(path)
+			if damage != nil {
 				res.Bad++
-				q.setAside(path, err)
+				q.log.Error("queued CNI deletion cannot be used; the endpoint goes when its interface is found missing", "error", damage)
 				continue
 			}
 			todo = append(todo, request{path, r})
@@ -149,29 +151,26 @@ func (q *DeleteQueue) pending(ctx context.Context, tried map[string]bool, res *R
 	return todo, nil
 }
 
-func readRequest(path string) (v1.QueuedDelete, error) {
-	var r v1.QueuedDelete
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return r, err
+// bringOut sets aside what former agents moved into a folder of its own.
+func (q *DeleteQueue) bringOut() {
+	bad := filepath.Join(q.dir, v1.QueueBadDir)
+	entries, _ := os.ReadDir(bad) // mostly there is none
+	for _, e := range entries {
+		path := filepath.Join(q.dir, e.Name())
+		if _, err := os.Lstat(path); err == nil || os.Rename(filepath.Join(bad, e.Name()), path) != nil {
+			continue
+		}
+		_, _ = atomicfile.SetAside(path) // else it is read again, with the same result
 	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, err
-	}
-	return r, r.Check()
+	os.Remove(bad) // fails while something is left in it
 }
 
-// setAside moves an unreadable request out of the way and says so.
-func (q *DeleteQueue) setAside(path string, cause error) {
-	bad := filepath.Join(q.dir, v1.QueueBadDir)
-	to := filepath.Join(bad, filepath.Base(path))
-	err := os.MkdirAll(bad, 0o750)
-	if err == nil {
-		err = os.Rename(path, to)
-	}
-	if err != nil {
-		q.log.Error("queued CNI deletion cannot be read nor moved aside", "file", path, "error", errors.Join(cause, err))
-		return
-	}
-	q.log.Error("queued CNI deletion cannot be read; moved aside, the endpoint goes when its interface is found missing", "file", to, "error", cause)
+func readRequest(path string) (r v1.QueuedDelete, damage *atomicfile.Damage) {
+	damage = atomicfile.Load(path, func(b []byte) error {
+		if err := json.Unmarshal(b, &r); err != nil {
+			return err
+		}
+		return r.Check()
+	})
+	return r, damage
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/weirnet/weir/api/v1"
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 func queued(t *testing.T, runDir, container string, at int) string {
@@ -33,6 +34,9 @@ func TestReplayDeletesInOrderAndRemovesFiles(t *testing.T) {
 	for name, text := range map[string]string{"broken.json": "{", "empty.json": "", "other.json": `{"version":7,"containerId":"x"}`, "nobody.json": `{"version":1}`} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "folder.json", "x"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, v1.QueueBadDir), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, v1.QueueBadDir, "old.json"), []byte("{"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, v1.QueueTemp+"123"), []byte("half a req"), 0o600))
 	var logs bytes.Buffer
 	q := NewDeleteQueue(run, slog.New(slog.NewTextHandler(&logs, nil)))
@@ -48,12 +52,15 @@ func TestReplayDeletesInOrderAndRemovesFiles(t *testing.T) {
 	}, func() { opened++ })
 	require.NoError(t, err)
 	require.Equal(t, 1, opened)
-	require.Equal(t, ReplayResult{Done: 2, Failed: 1, Bad: 4}, res)
+	require.Equal(t, ReplayResult{Done: 2, Failed: 1, Bad: 5}, res)
 	require.Equal(t, []string{"first eth0", "failing eth0", "second eth0"}, order)
 	require.NoFileExists(t, first)
 	require.NoFileExists(t, second)
 	require.FileExists(t, failing)
-	require.FileExists(t, filepath.Join(dir, v1.QueueBadDir, "broken.json"))
+	aside, err := atomicfile.ListAside(run)
+	require.NoError(t, err)
+	require.Len(t, aside, 6, "also a directory, and what a former agent moved away: %v", aside)
+	require.NoDirExists(t, filepath.Join(dir, v1.QueueBadDir))
 	require.NoFileExists(t, filepath.Join(dir, v1.QueueTemp+"123"))
 	for _, word := range []string{"map is busy", "broken.json", "another release"} {
 		require.Contains(t, logs.String(), word)
@@ -104,7 +111,13 @@ func TestTwoAgentsCannotHoldTheQueue(t *testing.T) {
 func TestConflistIsWholeStableAndGoesAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net.d")
 	c := Conflist{Dir: dir, Socket: "/run/weir/weir.sock", RunDir: "/run/weir", MTU: 1400}
-	require.NoError(t, c.Write())
+	write := func(was string) {
+		t.Helper()
+		got, err := c.Write()
+		require.NoError(t, err)
+		require.Equal(t, was, got)
+	}
+	write("removed")
 	first, err := os.Stat(c.Path())
 	require.NoError(t, err)
 	text, err := os.ReadFile(c.Path())
@@ -115,12 +128,12 @@ func TestConflistIsWholeStableAndGoesAway(t *testing.T) {
 	plugin := have["plugins"].([]any)[0].(map[string]any)
 	require.Equal(t, map[string]any{"type": "weir-cni", "socket": "/run/weir/weir.sock", "runDir": "/run/weir", "mtu": 1400.0,
 		"capabilities": map[string]any{"ips": true, "mac": true}}, plugin)
-	require.NoError(t, c.Write())
+	write("")
 	again, err := os.Stat(c.Path())
 	require.NoError(t, err)
 	require.True(t, os.SameFile(first, again), "an equal file was written again")
 	c.MTU = 1500
-	require.NoError(t, c.Write())
+	write("changed")
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "a temporary file was left")

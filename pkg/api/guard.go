@@ -100,9 +100,9 @@ func readBody(w http.ResponseWriter, r *http.Request, operation string) error {
 	conn.SetReadDeadline(time.Time{})
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return v1.Errorf(v1.CodeTimeout, "", "the request's body did not arrive within %s", bodyTimeout)
+		return v1.Errorf(v1.CodeTimeout, "send the request again", "the request's body did not arrive within %s", bodyTimeout)
 	case err != nil:
-		return v1.Errorf(v1.CodeInvalid, "", "read the request's body: %w", err)
+		return v1.Errorf(v1.CodeInvalid, "send the request again", "read the request's body: %w", err)
 	case int64(len(body)) > limit:
 		return tooLarge(limit)
 	}

@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/types"
 	wiretypes "github.com/weirnet/weir/pkg/types"
@@ -50,6 +51,9 @@ type fakeEvents struct {
 	events      []gen.Event
 	subscribing func()
 }
+
+// HasEndpoint: there is one endpoint, 7.
+func (f *fakeEvents) HasEndpoint(ref id.Ref) bool { return ref.ID == 7 || ref.Kind != id.KindLocal }
 
 func (f *fakeEvents) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {
 	if f.subscribing != nil {
@@ -230,4 +234,35 @@ func TestMonitorSendsItsHeaderOnceItIsSubscribed(t *testing.T) {
 	if early || !w.Flushed {
 		t.Errorf("header sent before the subscription: %v; sent at all: %v", early, w.Flushed)
 	}
+}
+
+func TestN62AMonitorOfAnEndpointThatIsNotThereIsRefused(t *testing.T) {
+	s := startServer(t, Sources{Events: &fakeEvents{}}, nil)
+	resp, e := s.ask("GET", "/v1/monitor?endpoint=8", nil)
+	require.Equal(t, 404, resp.StatusCode)
+	require.Contains(t, e.Text, "no endpoint answers to 8")
+	require.Contains(t, e.Next, "weir endpoint list")
+}
+
+type fakeKeeper struct{}
+
+func (fakeKeeper) Sources(context.Context) []gen.Source {
+	return []gen.Source{{Path: "/etc/objects", State: gen.SourceHeld, Files: []gen.SourceFile{}}}
+}
+func (fakeKeeper) Accept(_ context.Context, folder string) (gen.Source, error) {
+	return gen.Source{Path: folder, State: gen.SourceGood}, nil
+}
+
+func TestN01SourcesAreListedAndAccepted(t *testing.T) {
+	h := NewHandlers(Sources{Keeper: fakeKeeper{}}, "x")
+	list, err := h.ListSources(t.Context(), gen.ListSourcesRequestObject{})
+	require.NoError(t, err)
+	require.Equal(t, gen.SourceHeld, list.(gen.ListSources200JSONResponse).Sources[0].State)
+	_, err = h.AcceptSource(t.Context(), gen.AcceptSourceRequestObject{})
+	require.Equal(t, v1.CodeInvalid, v1.CodeOf(err))
+	one, err := h.AcceptSource(t.Context(), gen.AcceptSourceRequestObject{Params: gen.AcceptSourceParams{Path: "/etc/objects"}})
+	require.NoError(t, err)
+	require.Equal(t, gen.SourceGood, one.(gen.AcceptSource200JSONResponse).State)
+	_, err = NewHandlers(Sources{}, "x").ListSources(t.Context(), gen.ListSourcesRequestObject{})
+	require.Equal(t, v1.CodeNotReady, v1.CodeOf(err))
 }

@@ -23,6 +23,9 @@ func (h *Handlers) GetMonitor(ctx context.Context, r gen.GetMonitorRequestObject
 	if err != nil {
 		return nil, err
 	}
+	if f.endpoint.Kind != "" && !h.src.Events.HasEndpoint(f.endpoint) {
+		return nil, v1.Errorf(v1.CodeNotFound, "weir endpoint list shows those of this node", "no endpoint answers to %s, so that no event can come", f.endpoint)
+	}
 	return stream{ctx: ctx, source: h.src.Events, filter: f}, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // ErrInUse says that another agent answers on the socket.
@@ -103,7 +105,7 @@ func bindPrivately(dir string) (net.Listener, string, error) {
 // privateDir makes the directory with mode 0750 and the group, or takes rights
 // from others in an existing one.
 func privateDir(dir string, gid int) error {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := atomicfile.Dir(dir, 0o750); err != nil {
 		return fmt.Errorf("make the run directory: %w", err)
 	}
 	info, err := os.Stat(dir)
@@ -143,7 +145,10 @@ func checkFree(path string) error {
 		return fmt.Errorf("look at the API socket %s: %w", path, err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("%s exists and is not a socket; move it away or choose another socket path", path)
+		if _, err := atomicfile.SetAside(path); err != nil {
+			return fmt.Errorf("%s is not a socket and cannot be set aside: %w", path, err)
+		}
+		return nil
 	}
 	c, err := net.DialTimeout("unix", path, 2*time.Second)
 	switch {

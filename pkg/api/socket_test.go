@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 func mode(t *testing.T, path string) fs.FileMode {
@@ -45,15 +47,30 @@ func TestALiveSocketIsRefusedAndAStaleOneReplaced(t *testing.T) {
 	require.Empty(t, left)
 }
 
+func TestN25WhatStandsInTheSocketsPlaceIsSetAside(t *testing.T) {
+	for _, make := range []func(path string) error{
+		func(p string) error { return os.WriteFile(p, []byte("x"), 0o600) },
+		func(p string) error { return os.MkdirAll(filepath.Join(p, "x"), 0o700) },
+	} {
+		path := filepath.Join(t.TempDir(), "weir.sock")
+		require.NoError(t, make(path))
+		s, err := listen(path, "")
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		aside, err := atomicfile.ListAside(filepath.Dir(path))
+		require.NoError(t, err)
+		require.Len(t, aside, 1)
+	}
+}
+
 func TestPlacesWhereASocketCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for path, want := range map[string]string{
-		file:                                     "is not a socket",
-		"/tmp/weir.sock":                         "other programs share",
-		"/run/weir.sock":                         "other programs share",
-		"/" + strings.Repeat("x", maxSocketPath): "shorter run directory",
+		"/tmp/weir.sock":                          "other programs share",
+		"/run/weir.sock":                          "other programs share",
+		"/" + strings.Repeat("x", maxSocketPath):  "shorter run directory",
 		filepath.Join(file, "below", "weir.sock"): "run directory",
 	} {
 		_, err := listen(path, "")

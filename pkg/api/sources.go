@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/endpoint/id"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 	"github.com/weirnet/weir/pkg/policy/explain"
@@ -155,4 +156,6 @@ type eventSource interface {
 	// It must not block the readers of other callers; what this caller misses
 	// becomes an event of type lost.
 	Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error
+	// HasEndpoint reports whether an endpoint of this node answers to a reference.
+	HasEndpoint(ref id.Ref) bool
 }

@@ -62,6 +62,12 @@ func ListAside(dirs ...string) ([]Aside, error) {
 	return out, errors.Join(errs...)
 }
 
+// IsAside reports whether a name is one that SetAside gives.
+func IsAside(name string) bool {
+	_, ok := parseAside(filepath.Base(name))
+	return ok
+}
+
 func parseAside(path string) (Aside, bool) {
 	dir, name := filepath.Split(path)
 	if of, ok := strings.CutSuffix(name, formerEnd); ok && of != "" {

@@ -1,10 +1,13 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +57,48 @@ func OpenRoot(path string) (Root, error) {
 	if err := r.MkdirAll(r.Path); err != nil {
 		return Root{}, err
 	}
+	if err := r.tighten(); err != nil {
+		return Root{}, fmt.Errorf("open bpffs root %s: %w", path, err)
+	}
 	return r, nil
+}
+
+// tighten takes the rights of others away from the root, and refuses one in which
+// something is not of root: whoever may put pins there decides what the programs do.
+func (r Root) tighten() error {
+	info, err := os.Lstat(r.Path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return errors.New("it is no directory, or a link to one; give the directory itself")
+	}
+	if info.Mode()&fs.ModeSticky != 0 {
+		return errors.New("it is shared with other programs (it has the sticky bit); give a directory of its own below it")
+	}
+	err = filepath.WalkDir(r.Path, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil // gone meanwhile
+		}
+		if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s belongs to user %d, who could change what is pinned there; remove it, or give another root", path, s.Uid)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return os.Chmod(r.Path, 0o700)
+	}
+	return nil
 }
 
 // Map is the pin path of a map.

@@ -148,12 +148,12 @@ func (c *Client) explain(what string, err error) error {
 		return v1.Errorf(v1.CodeUnreachable, "start weir-agent; its log tells why it ended",
 			"%s: the agent is not running: nobody listens on %s: %w", what, c.socket, err)
 	case errors.Is(err, context.Canceled):
-		return v1.Errorf(v1.CodeTimeout, "", "%s: given up: %w", what, err)
+		return v1.Errorf(v1.CodeTimeout, "ask again", "%s: given up: %w", what, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return v1.Errorf(v1.CodeTimeout, "weir status tells what the agent waits for", "%s: no answer from the agent on %s in time: %w", what, c.socket, err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		return v1.Errorf(v1.CodeUnreachable, "see whether weir-agent was restarted, and try again",
 			"%s: the agent on %s went away before it answered: %w", what, c.socket, err)
 	}
-	return v1.Errorf(v1.CodeInternal, "", "%s: ask the agent on %s: %w", what, c.socket, err)
+	return v1.Errorf(v1.CodeInternal, "see the agent's log, and whether the socket is its own", "%s: ask the agent on %s: %w", what, c.socket, err)
 }

@@ -96,6 +96,8 @@ func (f *fake) Explain(_ context.Context, q api.Question) (api.Explanation, erro
 	return api.Explanation{Explanation: e, From: gen.Peer{Name: q.From.Namespace + "/" + q.From.Name, Identity: 1001}, To: gen.Peer{Name: q.To.Addr.String(), Identity: 2}}, nil
 }
 
+func (f *fake) HasEndpoint(id.Ref) bool { return true }
+
 func (f *fake) Follow(ctx context.Context, subscribed func() error, emit func(gen.Event) error) error {
 	if err := subscribed(); err != nil {
 		return err
@@ -155,4 +157,6 @@ func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (ge
 	return e, found, nil
 }
 
-func (f *fake) DeleteContainer(context.Context, string, string, endpointapi.Only) (int, []error) { return 1, nil }
+func (f *fake) DeleteContainer(context.Context, string, string, endpointapi.Only) (int, []error) {
+	return 1, nil
+}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weirnet/weir/api/v1"
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 // ErrQueueFull says that the delete queue holds as many requests as it may.
@@ -52,10 +53,10 @@ func away(err error) bool {
 
 // lockShared takes the queue's lock as a writer; an agent holds it for moments only.
 func lockShared(ctx context.Context, dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := atomicfile.Dir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the delete queue: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, v1.QueueLock), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	f, err := atomicfile.OpenLock(filepath.Join(dir, v1.QueueLock))
 	if err != nil {
 		return nil, fmt.Errorf("open the delete queue's lock: %w", err)
 	}

@@ -4,49 +4,53 @@ package drop
 
 // Why a packet was dropped.
 const (
-	InvalidSource  Reason = 132 // invalid-source
-	Policy         Reason = 133 // policy-default-deny
-	InvalidPacket  Reason = 134 // invalid-packet
-	UnknownL3      Reason = 139 // unknown-l3
-	MissedTailCall Reason = 140 // missed-tail-call
-	CTCreate       Reason = 155 // conntrack-create-failed
-	InvalidExthdr  Reason = 156 // invalid-ipv6-extension
-	NoConfig       Reason = 165 // no-endpoint-config
-	FragNotFound   Reason = 175 // fragment-without-first
-	ForbiddenICMP6 Reason = 176 // forbidden-icmpv6
-	PolicyDeny     Reason = 181 // policy-deny
-	VLAN           Reason = 182 // vlan
-	TTL            Reason = 196 // ttl-exceeded
-	ARP            Reason = 220 // arp-not-for-gateway
-	ND             Reason = 221 // nd-not-for-gateway
-	Multicast      Reason = 222 // multicast
-	ForbiddenICMP4 Reason = 223 // forbidden-icmpv4
-	ICMPUnrelated  Reason = 224 // icmp-error-unrelated
-	NotEndpoint    Reason = 225 // destination-not-endpoint
-	Self           Reason = 226 // own-address
-	PrefixClosed   Reason = 227 // prefix-closed
+	InvalidSource   Reason = 132 // invalid-source
+	Policy          Reason = 133 // policy-default-deny
+	InvalidPacket   Reason = 134 // invalid-packet
+	UnknownL3       Reason = 139 // unknown-l3
+	MissedTailCall  Reason = 140 // missed-tail-call
+	CTCreate        Reason = 155 // conntrack-create-failed
+	InvalidExthdr   Reason = 156 // invalid-ipv6-extension
+	NoConfig        Reason = 165 // no-endpoint-config
+	FragNotFound    Reason = 175 // fragment-without-first
+	ForbiddenICMP6  Reason = 176 // forbidden-icmpv6
+	PolicyDeny      Reason = 181 // policy-deny
+	VLAN            Reason = 182 // vlan
+	TTL             Reason = 196 // ttl-exceeded
+	ARP             Reason = 220 // arp-not-for-gateway
+	ND              Reason = 221 // nd-not-for-gateway
+	Multicast       Reason = 222 // multicast
+	ForbiddenICMP4  Reason = 223 // forbidden-icmpv4
+	ICMPUnrelated   Reason = 224 // icmp-error-unrelated
+	NotEndpoint     Reason = 225 // destination-not-endpoint
+	Self            Reason = 226 // own-address
+	PrefixClosed    Reason = 227 // prefix-closed
+	ForgedPod       Reason = 228 // pod-address-forged
+	PartialChecksum Reason = 229 // partial-checksum
 )
 
 var texts = map[Reason]text{
-	InvalidSource:  {"invalid-source", "The pod used a source address or MAC that is not its own. Compare the address in the pod with `weir endpoint get`."},
-	Policy:         {"policy-default-deny", "No rule allows the connection and a policy isolates the endpoint in this direction. Run `weir why SRC DST:PORT` to see which one."},
-	InvalidPacket:  {"invalid-packet", "The packet's headers are truncated or contradict each other. Capture it inside the pod with tcpdump."},
-	UnknownL3:      {"unknown-l3", "The frame is neither ARP nor of an IP family that is switched on. Check the family settings of the agent."},
-	MissedTailCall: {"missed-tail-call", "The program of this shape is not loaded. Look at `weir status` and at the agent's log for a load error."},
-	CTCreate:       {"conntrack-create-failed", "The connection could not be recorded. Raise the conntrack limit or look at `weir bpf ct`."},
-	InvalidExthdr:  {"invalid-ipv6-extension", "The IPv6 extension headers are too many, out of place, truncated or of a refused type. Capture the packet inside the pod."},
-	NoConfig:       {"no-endpoint-config", "The endpoint has no configuration entry yet. Run `weir endpoint get` and look at its state."},
-	FragNotFound:   {"fragment-without-first", "A later fragment came before the first one, or too long after it. Senders retransmit; lower the packet size below the MTU to avoid fragments."},
-	ForbiddenICMP6: {"forbidden-icmpv6", "Router advertisements, redirects and the like may not pass. A pod has no business to send them; capture the sender with tcpdump."},
-	PolicyDeny:     {"policy-deny", "A deny rule matches. Run `weir why SRC DST:PORT` to see which one."},
-	VLAN:           {"vlan", "The frame carries a VLAN tag. Remove the VLAN interface inside the pod."},
-	TTL:            {"ttl-exceeded", "The TTL or hop limit is used up. Expected under traceroute, otherwise look for a routing loop."},
-	ARP:            {"arp-not-for-gateway", "Only ARP requests for the gateway 169.254.1.1 are answered. Compare the pod's routes with those the CNI plugin made."},
-	ND:             {"nd-not-for-gateway", "Neighbour discovery, router solicitations and multicast listener reports end at the node; only solicitations for fe80::1 are answered. Usually harmless."},
-	Multicast:      {"multicast", "Multicast and broadcast do not pass between pods and node. Use unicast."},
-	ForbiddenICMP4: {"forbidden-icmpv4", "ICMP redirect, source quench and router discovery may not pass. A pod has no business to send them; capture the sender with tcpdump."},
-	ICMPUnrelated:  {"icmp-error-unrelated", "An ICMP error quotes a packet of no live connection of its receiver. It is forged, or the connection is over."},
-	NotEndpoint:    {"destination-not-endpoint", "The node sent the pod a packet for an address that is not the pod's. Look for a stale route with `ip route get`."},
-	Self:           {"own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table."},
-	PrefixClosed:   {"prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries."},
+	InvalidSource:   {"invalid-source", "The pod used a source address or MAC that is not its own. Compare the address in the pod with `weir endpoint get`."},
+	Policy:          {"policy-default-deny", "No rule allows the connection and a policy isolates the endpoint in this direction. Run `weir why SRC DST:PORT` to see which one."},
+	InvalidPacket:   {"invalid-packet", "The packet's headers are truncated or contradict each other. Capture it inside the pod with tcpdump."},
+	UnknownL3:       {"unknown-l3", "The frame is neither ARP nor of an IP family that is switched on. Check the family settings of the agent."},
+	MissedTailCall:  {"missed-tail-call", "The program of this shape is not loaded. Look at `weir status` and at the agent's log for a load error."},
+	CTCreate:        {"conntrack-create-failed", "The connection could not be recorded. Raise the conntrack limit or look at `weir bpf ct`."},
+	InvalidExthdr:   {"invalid-ipv6-extension", "The IPv6 extension headers are too many, out of place, truncated or of a refused type. Capture the packet inside the pod."},
+	NoConfig:        {"no-endpoint-config", "The endpoint has no configuration entry yet. Run `weir endpoint get` and look at its state."},
+	FragNotFound:    {"fragment-without-first", "A later fragment came before the first one, or too long after it. Senders retransmit; lower the packet size below the MTU to avoid fragments."},
+	ForbiddenICMP6:  {"forbidden-icmpv6", "Router advertisements, redirects and the like may not pass. A pod has no business to send them; capture the sender with tcpdump."},
+	PolicyDeny:      {"policy-deny", "A deny rule matches. Run `weir why SRC DST:PORT` to see which one."},
+	VLAN:            {"vlan", "The frame carries a VLAN tag. Remove the VLAN interface inside the pod."},
+	TTL:             {"ttl-exceeded", "The TTL or hop limit is used up. Expected under traceroute, otherwise look for a routing loop."},
+	ARP:             {"arp-not-for-gateway", "Only ARP requests for the gateway 169.254.1.1 are answered, and the pod asked for, or spoke of, another address. Compare the pod's routes with those the CNI plugin made."},
+	ND:              {"nd-not-for-gateway", "The pod solicited or announced an address that is neither the gateway fe80::1 nor its own. Compare the pod's routes with those the CNI plugin made."},
+	Multicast:       {"multicast", "Multicast and broadcast do not pass between pods and node. Use unicast."},
+	ForbiddenICMP4:  {"forbidden-icmpv4", "ICMP redirect, source quench and router discovery may not pass. A pod has no business to send them; capture the sender with tcpdump."},
+	ICMPUnrelated:   {"icmp-error-unrelated", "An ICMP error quotes a packet of no live connection of its receiver. It is forged, or the connection is over."},
+	NotEndpoint:     {"destination-not-endpoint", "The node sent the pod a packet for an address that is not the pod's. Look for a stale route with `ip route get`."},
+	Self:            {"own-address", "The pod's packet to its own address left the pod. Look at the pod's local routing table."},
+	PrefixClosed:    {"prefix-closed", "The other end's prefix found no room in the ipcache map or no identity number, so nothing may pass. Look at `weir status`; raise ipcache-entries."},
+	ForgedPod:       {"pod-address-forged", "The packet has the address of a pod of this node as its source, but that pod did not send it. Look for who forges it, or routes it in a circle, with tcpdump on the node's interfaces."},
+	PartialChecksum: {"partial-checksum", "The pod asks the node to write a checksum over a header that policy judges. Nothing but an attack or a broken packet generator does; look at what runs in the pod."},
 }

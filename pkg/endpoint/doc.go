@@ -25,6 +25,8 @@
 // <state>/endpoints/<id>/endpoint.json gives back id, addresses, labels,
 // identity and settings. Rows start as restoring; the policy slot is read from the kernel's
 // configuration word, so traffic and policy stay in force until the next build.
+// A record of another boot revives nothing. One that cannot be used is set aside, and
+// endpoint/survey makes it again from the kernel.
 //
 // # Try it
 //

@@ -16,10 +16,11 @@ import (
 )
 
 // Config is what every endpoint of an agent shares. All fields are required
-// except Observe.
+// except Observe and BootID.
 type Config struct {
 	Logger     *slog.Logger
 	StateDir   string // <state>/endpoints: holds one directory per endpoint, of its number
+	BootID     string // of this boot: no record outlives it
 	Queue      *BuildQueue
 	Identities *IdentityKeeper
 	// Observe is told of every change, in order, from the goroutine that owns
@@ -113,7 +114,7 @@ type publication struct {
 // New starts an endpoint in waiting-for-identity and writes its record. The row
 // needs ID, Link and Pod; nothing of it is in the kernel yet.
 func New(cfg Config, row Row) (*Endpoint, error) {
-	row.State, row.Created = regeneration.StateWaitingForIdentity, time.Now()
+	row.State, row.Created, row.BootID = regeneration.StateWaitingForIdentity, time.Now(), cfg.BootID
 	row.Reason = "labels are not known yet"
 	e := newEndpoint(cfg, row, nil)
 	if err := writeRecord(cfg.StateDir, recordOf(&row, nil)); err != nil {

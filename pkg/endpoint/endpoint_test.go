@@ -325,7 +325,7 @@ func TestB33RestoredAsInitThenRealLabels(t *testing.T) {
 		synctest.Wait()
 		e.Close()
 
-		recs, bad, err := ReadAll(s.cfg.StateDir)
+		recs, bad, err := ReadAll(s.cfg.StateDir, "")
 		require.NoError(t, err)
 		require.Empty(t, bad)
 		require.Len(t, recs, 1)
@@ -542,7 +542,7 @@ func TestManyTurnsBuildsAndDeletions(t *testing.T) {
 		t.Cleanup(e.Close)
 	}
 	wg.Wait()
-	recs, bad, err := ReadAll(s.cfg.StateDir)
+	recs, bad, err := ReadAll(s.cfg.StateDir, "")
 	require.NoError(t, err)
 	require.Empty(t, bad)
 	require.Len(t, recs, 8)

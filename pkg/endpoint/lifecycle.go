@@ -12,14 +12,20 @@ import (
 // built before Resume.
 func Restore(cfg Config, rec Record) *Endpoint {
 	row := rec.row()
-	row.State, row.Restored = regeneration.StateRestoring, true
+	row.State, row.Restored, row.BootID = regeneration.StateRestoring, true, cfg.BootID
 	row.Reason = "restored from its record"
+	if rec.made {
+		row.Reason = "restored from the kernel; its record was lost"
+	}
 	if rec.Deleting {
 		row.State, row.Reason = regeneration.StateDisconnecting, "its deletion was interrupted"
 	}
 	e := newEndpoint(cfg, row, rec.extra)
 	if rec.Deleting {
 		e.kill()
+	}
+	if rec.made {
+		e.persist() // before the owner, who tries again where it fails
 	}
 	e.start()
 	return e

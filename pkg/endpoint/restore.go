@@ -23,8 +23,8 @@ import (
 	"github.com/weirnet/weir/pkg/types"
 )
 
-// RecordVersion is written into every record. A record of a newer version is
-// refused; fields may be added without a new version.
+// RecordVersion is written into every record. One of a newer version is read as far
+// as it is known; fields may be added without a new version.
 const RecordVersion = 1
 
 const (
@@ -37,6 +37,7 @@ const (
 type Record struct {
 	Version            int               `json:"version"`
 	ID                 uint16            `json:"id"`
+	BootID             string            `json:"boot-id,omitempty"` // of the kernel that has the link
 	Deleting           bool              `json:"deleting,omitempty"`
 	ContainerID        string            `json:"container-id,omitempty"`
 	ContainerInterface string            `json:"container-interface,omitempty"`
@@ -44,6 +45,7 @@ type Record struct {
 	NetNS              string            `json:"netns,omitempty"`
 	HostInterface      string            `json:"host-interface,omitempty"`
 	IfIndex            int               `json:"host-ifindex,omitempty"`
+	PeerIndex          int               `json:"peer-ifindex,omitempty"`
 	MAC                types.MAC         `json:"mac"`
 	NodeMAC            types.MAC         `json:"node-mac"`
 	IPv4               netip.Addr        `json:"ipv4"`
@@ -66,7 +68,23 @@ type Record struct {
 
 	labels, infoLabels labels.LabelArray
 	extra              recordExtra
+	made               bool // from the kernel, and on no disk
 }
+
+// MadeRecord is a record of an endpoint that has none, from what else is known of it.
+func MadeRecord(rec Record) Record {
+	rec.Version, rec.made = RecordVersion, true
+	return rec
+}
+
+// Made reports whether the record was made from the kernel.
+func (rec *Record) Made() bool { return rec.made }
+
+// LabelArray is the identity-relevant labels; nil: they are not known.
+func (rec *Record) LabelArray() labels.LabelArray { return rec.labels }
+
+// SetLabels sets the identity-relevant labels.
+func (rec *Record) SetLabels(a labels.LabelArray) { rec.labels, rec.Labels = a, a.Strings() }
 
 // NamedPortRecord is one named port in a record.
 type NamedPortRecord struct {
@@ -78,17 +96,14 @@ type NamedPortRecord struct {
 // recordExtra holds the fields of a record that this agent does not know.
 type recordExtra map[string]json.RawMessage
 
-// BadRecord is a record that could not be read and was moved aside.
-type BadRecord struct {
-	Path string // where it is now
-	Err  error
-}
+// BadRecord is a record that could not be used and was set aside.
+type BadRecord = atomicfile.Damage
 
 func recordOf(r *Row, extra recordExtra) Record {
 	rec := Record{
-		Version: RecordVersion, ID: r.ID, Deleting: !r.State.Alive(),
+		Version: RecordVersion, ID: r.ID, BootID: r.BootID, Deleting: !r.State.Alive(),
 		ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, Network: r.Network, NetNS: r.NetNS,
-		HostInterface: r.HostInterface, IfIndex: r.IfIndex, MAC: r.MAC, NodeMAC: r.NodeMAC,
+		HostInterface: r.HostInterface, IfIndex: r.IfIndex, PeerIndex: r.PeerIndex, MAC: r.MAC, NodeMAC: r.NodeMAC,
 		IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
 		PodNamespace: r.Pod.Namespace, PodName: r.Pod.Name, PodUID: r.Pod.UID, RequestLabels: r.RequestLabels, Standalone: r.Standalone, PodSeen: r.PodSeen,
 		Labels: r.Labels.Strings(), InfoLabels: r.InfoLabels.Strings(),
@@ -103,11 +118,14 @@ func recordOf(r *Row, extra recordExtra) Record {
 	return rec
 }
 
+// Addrs lists the addresses that are set, IPv4 first.
+func (rec *Record) Addrs() []netip.Addr { return rec.Link().Addrs() }
+
 // Link is what the CNI plugin made for the recorded endpoint.
 func (rec *Record) Link() Link {
 	return Link{
 		ContainerID: rec.ContainerID, ContainerInterface: rec.ContainerInterface, Network: rec.Network, NetNS: rec.NetNS,
-		HostInterface: rec.HostInterface, IfIndex: rec.IfIndex, MAC: rec.MAC, NodeMAC: rec.NodeMAC,
+		HostInterface: rec.HostInterface, IfIndex: rec.IfIndex, PeerIndex: rec.PeerIndex, MAC: rec.MAC, NodeMAC: rec.NodeMAC,
 		IPv4: rec.IPv4, IPv6: rec.IPv6, Pool: rec.Pool,
 	}
 }
@@ -119,7 +137,7 @@ func (rec *Record) Pod() Pod {
 
 func (rec *Record) row() Row {
 	r := Row{
-		ID: rec.ID, Created: rec.Created, Link: rec.Link(), Pod: rec.Pod(), RequestLabels: rec.RequestLabels, Standalone: rec.Standalone, PodSeen: rec.PodSeen,
+		ID: rec.ID, BootID: rec.BootID, Created: rec.Created, Link: rec.Link(), Pod: rec.Pod(), RequestLabels: rec.RequestLabels, Standalone: rec.Standalone, PodSeen: rec.PodSeen,
 		Labels: rec.labels, InfoLabels: rec.infoLabels, Settings: Settings{rec.Audit, rec.Enforcement}, Identity: identity.NumericIdentity(rec.Identity),
 	}
 	for _, p := range rec.NamedPorts {
@@ -181,7 +199,7 @@ var recordFields = func() map[string]bool {
 	known := map[string]bool{}
 	for _, f := range []string{
 		"version", "id", "deleting", "container-id", "container-interface", "network", "netns", "host-interface",
-		"host-ifindex", "mac", "node-mac", "ipv4", "ipv6", "pool", "pod-namespace", "pod-name", "pod-uid",
+		"host-ifindex", "peer-ifindex", "boot-id", "mac", "node-mac", "ipv4", "ipv6", "pool", "pod-namespace", "pod-name", "pod-uid",
 		"request-labels", "standalone", "pod-seen", "labels", "information-labels", "identity", "named-ports", "created", "audit", "enforcement",
 	} {
 		known[f] = true
@@ -197,8 +215,6 @@ func parseRecord(b []byte, number uint16) (Record, error) {
 	switch {
 	case rec.Version < 1:
 		return rec, errors.New("it has no version")
-	case rec.Version > RecordVersion:
-		return rec, fmt.Errorf("it has version %d and this agent reads up to %d; start an agent of the version that wrote it", rec.Version, RecordVersion)
 	case rec.ID != number:
 		return rec, fmt.Errorf("it is of endpoint %d", rec.ID)
 	}
@@ -219,50 +235,47 @@ func parseRecord(b []byte, number uint16) (Record, error) {
 }
 
 // ReadAll reads every record under the endpoints' state directory, by number. What an
-// interrupted write left behind is removed. A record that cannot be read is
-// moved aside, beside its place, and returned in bad: nothing is lost. A missing
-// directory means no endpoints.
-func ReadAll(stateDir string) (recs []Record, bad []BadRecord, err error) {
-	dirs, err := os.ReadDir(stateDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+// interrupted write left behind is removed, as is a record of another boot: no link
+// of it is left. A record that cannot be used is set aside, beside its place, and
+// returned in bad: nothing is lost. A missing directory means no endpoints.
+func ReadAll(stateDir, bootID string) (recs []Record, bad []*BadRecord, err error) {
+	if err := atomicfile.Dir(stateDir, 0o750); err != nil {
+		return nil, nil, fmt.Errorf("reading the records of endpoints: %w", err)
 	}
+	dirs, err := os.ReadDir(stateDir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the records of endpoints: %w", err)
 	}
 	for _, d := range dirs {
 		number, err := id.ParseNumber(d.Name())
-		if err != nil || !d.IsDir() {
+		if err != nil {
 			continue // not ours
 		}
 		dir := filepath.Join(stateDir, d.Name())
+		if err := atomicfile.Dir(dir, 0o750); err != nil { // a file in its place
+			return nil, nil, fmt.Errorf("reading the record of endpoint %d: %w", number, err)
+		}
 		os.Remove(filepath.Join(dir, recordTemp))
-		path := filepath.Join(dir, recordName)
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			os.Remove(dir) // created, but killed before the first record; kept if it holds anything else
-			continue
-		}
-		rec := Record{}
-		if err == nil {
+		var rec Record
+		damage := atomicfile.Load(filepath.Join(dir, recordName), func(b []byte) (err error) {
 			rec, err = parseRecord(b, number)
+			return err
+		})
+		switch {
+		case damage != nil:
+			bad = append(bad, damage)
+		case rec.Version == 0:
+			os.Remove(dir) // created, but killed before the first record; kept if it holds anything else
+		case rec.BootID != "" && rec.BootID != bootID:
+			if err := removeRecord(stateDir, number); err != nil {
+				return nil, nil, err
+			}
+		default:
+			recs = append(recs, rec)
 		}
-		if err != nil {
-			bad = append(bad, moveAside(path, fmt.Errorf("record %s cannot be used: %w", path, err)))
-			continue
-		}
-		recs = append(recs, rec)
 	}
 	slices.SortFunc(recs, func(a, b Record) int { return int(a.ID) - int(b.ID) })
 	return recs, bad, nil
-}
-
-func moveAside(path string, cause error) BadRecord {
-	aside := path + ".bad-" + time.Now().UTC().Format("20060102T150405.000000000")
-	if err := os.Rename(path, aside); err != nil {
-		return BadRecord{Path: path, Err: errors.Join(cause, err)}
-	}
-	return BadRecord{Path: aside, Err: cause}
 }
 
 func recordDir(stateDir string, number uint16) string {

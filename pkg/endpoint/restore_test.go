@@ -30,7 +30,7 @@ func TestARecordGivesTheRowBack(t *testing.T) {
 	dir := t.TempDir()
 	row := fullRow()
 	require.NoError(t, writeRecord(dir, recordOf(&row, nil)))
-	recs, bad, err := ReadAll(dir)
+	recs, bad, err := ReadAll(dir, "")
 	require.NoError(t, err)
 	require.Empty(t, bad)
 	require.Len(t, recs, 1)
@@ -50,7 +50,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	s := newScene(t, nil)
 	defer s.stop()
 	s.cfg.StateDir = dir
-	recs, _, err := ReadAll(dir)
+	recs, _, err := ReadAll(dir, "")
 	require.NoError(t, err)
 	e := Restore(s.cfg, recs[0])
 	require.NoError(t, e.Update(func(t *Turn) { t.Row.InfoLabels = app("changed") }))
@@ -79,7 +79,8 @@ func TestRecordsThatCannotBeUsedAreMovedAside(t *testing.T) {
 		{"cut off", `{"version":1,"id":7`, "unexpected end"},
 		{"empty", ``, "unexpected end"},
 		{"no version", `{"id":7}`, "no version"},
-		{"of a newer agent", `{"version":99,"id":7,"mac":"","node-mac":"","ipv4":"","ipv6":""}`, "version 99"},
+		{"nothing", `null`, "no version"},
+		{"an empty object", `{}`, "no version"},
 		{"in the wrong directory", `{"version":1,"id":8}`, "endpoint 8"},
 		{"unknown mode", `{"version":1,"id":7,"enforcement":"sometimes","mac":"","node-mac":"","ipv4":"","ipv6":""}`, `enforcement "sometimes" of an endpoint is not known`},
 		{"broken address", `{"version":1,"id":7,"ipv4":"10.0.0"}`, "10.0.0"},
@@ -93,16 +94,16 @@ func TestRecordsThatCannotBeUsedAreMovedAside(t *testing.T) {
 			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
 			require.NoError(t, os.WriteFile(path, []byte(c.body), 0o640))
 
-			recs, bad, err := ReadAll(dir)
+			recs, bad, err := ReadAll(dir, "")
 			require.NoError(t, err)
 			require.Len(t, recs, 1, "the others are read")
 			require.Len(t, bad, 1)
 			require.ErrorContains(t, bad[0].Err, c.want)
-			kept, err := os.ReadFile(bad[0].Path)
+			kept, err := os.ReadFile(bad[0].Path) // beside its place
 			require.NoError(t, err)
 			require.Equal(t, c.body, string(kept), "nothing is lost")
 
-			_, bad, err = ReadAll(dir)
+			_, bad, err = ReadAll(dir, "")
 			require.NoError(t, err)
 			require.Empty(t, bad, "and it is reported once")
 		})
@@ -120,7 +121,7 @@ func TestInterruptedWrites(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(recordDir(dir, 9), recordTemp), nil, 0o640))
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "not-a-number"), 0o750))
 
-	recs, bad, err := ReadAll(dir)
+	recs, bad, err := ReadAll(dir, "")
 	require.NoError(t, err)
 	require.Empty(t, bad)
 	require.Len(t, recs, 1)
@@ -136,7 +137,7 @@ func TestADeletionThatBeganIsInTheRecord(t *testing.T) {
 	defer s.stop()
 	e := s.endpoint(3)
 	e.BeginDelete("test")
-	recs, _, err := ReadAll(s.cfg.StateDir)
+	recs, _, err := ReadAll(s.cfg.StateDir, "")
 	require.NoError(t, err)
 	require.True(t, recs[0].Deleting)
 	_, err = e.LockAlive()
@@ -165,7 +166,7 @@ func TestAFailedWriteIsReportedAndRetried(t *testing.T) {
 	require.NoError(t, os.Rename(block, filepath.Join(t.TempDir(), "block")))
 	require.NoError(t, e.Update(func(*Turn) {})) // a turn retries too
 	require.NoError(t, e.Update(func(*Turn) {}))
-	recs, _, err := ReadAll(s.cfg.StateDir)
+	recs, _, err := ReadAll(s.cfg.StateDir, "")
 	require.NoError(t, err)
 	require.Equal(t, app("x"), recs[0].infoLabels)
 }

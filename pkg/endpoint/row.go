@@ -44,6 +44,7 @@ type Link struct {
 	NetNS              string // path of the pod's network namespace as the runtime gave it
 	HostInterface      string // name of the host side of the pair
 	IfIndex            int    // of the host side
+	PeerIndex          int    // of the other end, in the pod's namespace; 0: not known, as in records of former builds
 	MAC                types.MAC
 	NodeMAC            types.MAC // of the host side
 	IPv4               netip.Addr
@@ -68,6 +69,7 @@ type Row struct {
 	Degraded string // why the endpoint denies more than its policy although it is ready; empty otherwise
 	Restored bool   // came from a record of an earlier agent and has not been built since
 	Created  time.Time
+	BootID   string // of the kernel that has the link; empty in records of former builds
 
 	Link
 	Pod Pod

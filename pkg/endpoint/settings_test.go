@@ -88,7 +88,7 @@ func (a *steered) inForce(recorded, kernel bool) {
 func (a *steered) holds(recorded, kernel Settings) {
 	a.s.t.Helper()
 	synctest.Wait()
-	recs, _, err := ReadAll(a.s.cfg.StateDir)
+	recs, _, err := ReadAll(a.s.cfg.StateDir, "")
 	require.NoError(a.s.t, err)
 	require.Len(a.s.t, recs, 1)
 	require.Equal(a.s.t, [2]Settings{recorded, kernel}, [2]Settings{recs[0].row().Settings, a.Row().KernelSettings})

@@ -20,8 +20,9 @@
 //
 // # After a restart
 //
-// Restore reads every record, registers all, finishes interrupted deletions,
-// removes endpoints whose link is gone, and lets the rest go on.
+// Restore takes the records that endpoint/survey found or made, registers all,
+// finishes interrupted deletions, removes endpoints whose link is gone, and lets the
+// rest go on. One whose labels are not known stays as it is in the kernel.
 //
 // # Try it
 //

@@ -53,7 +53,7 @@ func (m *Manager) Sweep(ctx context.Context) (deleted int) {
 // there unmarks it.
 func (m *Manager) missing(e *endpoint.Endpoint) bool {
 	r := e.Row()
-	there, err := m.cfg.Links.LinkExists(r.IfIndex, r.HostInterface)
+	there, err := m.cfg.Links.LinkExists(r.Link)
 	if err != nil {
 		m.log.Warn("Cannot tell whether an endpoint's interface exists", endpoint.LogEndpointID, e.ID, endpoint.LogError, err)
 		return false

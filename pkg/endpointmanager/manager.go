@@ -31,7 +31,7 @@ type resumer interface {
 
 // linkChecker says whether the host side of an endpoint's link still exists.
 type linkChecker interface {
-	LinkExists(ifindex int, name string) (bool, error)
+	LinkExists(l endpoint.Link) (bool, error)
 }
 
 // revisionBumper is lxcmap.Config.

@@ -62,7 +62,7 @@ func (h *hands) Resume(e *endpoint.Endpoint, _ <-chan struct{}) {
 	h.resumed, h.known = append(h.resumed, e.ID), append(h.known, h.told)
 }
 
-func (h *hands) LinkExists(ifindex int, _ string) (bool, error) { return h.links[ifindex], h.linkErr }
+func (h *hands) LinkExists(l endpoint.Link) (bool, error) { return h.links[l.IfIndex], h.linkErr }
 
 func (h *hands) BumpRevision(ids ...uint16) (uint32, error) {
 	h.bumped = append(h.bumped, ids...)
@@ -158,7 +158,7 @@ func TestDuplicatesAreRefusedAndLeaveNothing(t *testing.T) {
 		require.Equal(t, e.ID, dup.ID)
 	}
 	require.Equal(t, 1, m.pool.InUse())
-	recs, _, err := endpoint.ReadAll(m.cfg.Endpoint.StateDir)
+	recs, _, err := endpoint.ReadAll(m.cfg.Endpoint.StateDir, "")
 	require.NoError(t, err)
 	require.Len(t, recs, 1)
 }
@@ -285,8 +285,9 @@ func TestRestore(t *testing.T) {
 				}
 			}
 		})
-		rep, err := again.Restore(t.Context())
+		recs, _, err := endpoint.ReadAll(again.cfg.Endpoint.StateDir, "")
 		require.NoError(t, err)
+		rep := again.Restore(t.Context(), recs)
 		require.Equal(t, []uint16{1, 2, 3}, created)
 		require.Equal(t, []uint16{1, 2, 3}, h2.adopted)
 		require.Equal(t, []uint16{gone.ID, half.ID}, rep.Removed)
@@ -300,7 +301,7 @@ func TestRestore(t *testing.T) {
 		require.False(t, isNew, "the same request after the restart")
 
 		for range 4 { // B36: nothing fails again and again
-			recs, bad, err := endpoint.ReadAll(dir)
+			recs, bad, err := endpoint.ReadAll(dir, "")
 			require.NoError(t, err)
 			require.Empty(t, bad)
 			require.Len(t, recs, 1)
@@ -322,8 +323,9 @@ func TestRestoredEndpointsAreAwaitedUntilTheyAreBuilt(t *testing.T) {
 		m.Close()
 		again, h2 := newScene(t, dir)
 		h2.links[101], h2.links[102] = true, true
-		rep, err := again.Restore(t.Context())
+		recs, _, err := endpoint.ReadAll(again.cfg.Endpoint.StateDir, "")
 		require.NoError(t, err)
+		rep := again.Restore(t.Context(), recs)
 		require.Len(t, rep.Restored, 2)
 		require.GreaterOrEqual(t, h2.known[0], 2, "the policy knows all restored identities before the first endpoint goes on")
 		short, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -12,24 +12,16 @@ import (
 // RestoreReport says what Restore found.
 type RestoreReport struct {
 	Restored []*endpoint.Endpoint // they go on, and are built when their identity is there
+	Kept     []*endpoint.Endpoint // their labels are not known: they stay as they are in the kernel until they are
 	Removed  []uint16             // their link was gone, or their deletion had been interrupted
-	Bad      []endpoint.BadRecord // records that could not be read; they were moved aside
 	Failed   []error              // records that collide with others, and removals that will be tried again
 }
 
-// Restore brings back the endpoints of an earlier agent. Call it once, before
-// the first Create; the reads of the API may be served as soon as it returns.
-// The error says that the records could not be listed at all.
-func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
+// Restore brings back the endpoints of an earlier agent from their records. Call it
+// once, before the first Create; the reads of the API may be served as soon as it
+// returns.
+func (m *Manager) Restore(ctx context.Context, recs []endpoint.Record) RestoreReport {
 	var rep RestoreReport
-	recs, bad, err := endpoint.ReadAll(m.cfg.Endpoint.StateDir)
-	if err != nil {
-		return rep, err
-	}
-	rep.Bad = bad
-	for _, b := range bad {
-		m.log.Error("Endpoint record moved aside; the pod has to be attached again", "path", b.Path, endpoint.LogError, b.Err)
-	}
 	var all []*endpoint.Endpoint
 	for _, rec := range recs {
 		e, err := m.register(rec)
@@ -62,6 +54,11 @@ func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
 		rep.Removed = append(rep.Removed, e.ID)
 	}
 	for _, e := range keep {
+		if r := e.Row(); r.Identity != 0 && len(r.Labels) == 0 {
+			rep.Kept = append(rep.Kept, e)
+			continue
+		}
+		rep.Restored = append(rep.Restored, e)
 		if err := e.Claim(ctx); err != nil {
 			m.log.Warn("Identity of a restored endpoint not taken yet", endpoint.LogEndpointID, e.ID, endpoint.LogError, err)
 		}
@@ -77,7 +74,7 @@ func (m *Manager) Restore(ctx context.Context) (RestoreReport, error) {
 	}
 	go m.announceBuilt(labelled, built)
 	rep.Restored = keep
-	return rep, nil
+	return rep
 }
 
 // relabelAfter is how long endpoints keep the labels of their records while one of
@@ -108,6 +105,14 @@ func (m *Manager) WaitRestored(ctx context.Context, restored []*endpoint.Endpoin
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Reserve keeps a number from being given out, as that of a link that no endpoint
+// could be made of. One that is taken already is kept by that.
+func (m *Manager) Reserve(number uint16) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_ = m.pool.Reserve(number) // in use, or no number of an endpoint
 }
 
 // register takes a restored endpoint's number and keys, and starts it.

@@ -244,9 +244,12 @@ func (l *look) distrust(next, old *folder, listing Listing, now map[string]readi
 			}
 			continue // it went, with its files, from a folder that is there
 		}
-		switch was := old.dirs[dir]; {
-		case was != (lastgood.Identity{}) && was != id && !old.same(dir, now):
+		was := old.dirs[dir]
+		known := was != lastgood.Identity{} // else of another boot
+		switch {
+		case known && was != id && !old.same(dir, now):
 			l.hold(next, old, dir, dir+" is another folder than the one that was read before")
+		case known && dir != old.path: // files below may all go: the source holds others, or is held
 		case old.noneLeft(dir, now) && !(was == id && old.moved(dir, now)):
 			l.hold(next, old, dir, dir+" holds none of the files that it held")
 		}
@@ -408,7 +411,8 @@ func (l *look) judge(path string, was *file, r reading) *file {
 }
 
 // settle drops what is not in force any more: objects that left their file, unless
-// they may be in a file that cannot be read.
+// they may be in a file that is wrong. A file that went took its objects with it, but
+// for those that a wrong file names.
 func (l *look) settle(next *folder, meant bool) {
 	there := map[string]bool{} // in what stands in the files
 	for _, f := range next.files {
@@ -430,7 +434,11 @@ func (l *look) settle(next *folder, meant bool) {
 		kept := slices.Clone(f.versions[:first])
 		waits := f.state == StateGone && !meant && l.now.Sub(f.since) < goneAfter
 		for _, v := range f.versions[first:] {
-			if left, ok := v.without(there); ok && (keep || waits) {
+			left, ok := v.without(there)
+			if ok && f.state == StateGone && keep && !waits { // seen to go: kept only where it may have moved to
+				left, ok = left.without(next.nowhere(left.ids()))
+			}
+			if ok && (keep || waits) {
 				kept = append(kept, left)
 				for _, id := range left.ids() {
 					there[id] = true
@@ -445,6 +453,26 @@ func (l *look) settle(next *folder, meant bool) {
 			l.again(goneAfter - l.now.Sub(f.since))
 		}
 	}
+}
+
+// nowhere are those of the objects that are in no file or folder which is wrong: its
+// text does not hold their names.
+func (f *folder) nowhere(ids []string) map[string]bool {
+	out := map[string]bool{}
+	for _, id := range ids {
+		out[id] = len(f.held) == 0
+	}
+	for _, one := range f.files {
+		switch one.state {
+		case StateBroken, StateNever, StateLost:
+			for _, id := range ids {
+				if one.read.sum == "" || strings.Contains(one.read.text, id[strings.LastIndex(id, "/")+1:]) {
+					out[id] = false
+				}
+			}
+		}
+	}
+	return out
 }
 
 // keeps lists the objects that are in force although they left the file.

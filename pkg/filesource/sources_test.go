@@ -155,21 +155,28 @@ func TestN01ASourceThatCannotBeReadChangesNothing(t *testing.T) {
 					scan(t, s)
 					have(t, "after another start", repo, "a", "b", "c", "d")
 					told(t, "after another start", s, "source-held", way.words...)
-					remove(t, dir, "d.yaml")
+					put(t, dir, "d.yaml", policyOf("eee"))
 					later(t, s)
-					have(t, "what left a file may be in the broken one", repo, "a", "b", "c", "d")
+					have(t, "what left a file may be in the broken one", repo, "a", "b", "c", "d", "eee")
 					told(t, "what left", s, "source-held", "d.yaml", "NetworkPolicy/x/d")
+					s, repo = restarted(t, s)
+					scan(t, s)
+					have(t, "what left, after a start", repo, "a", "b", "c", "d", "eee")
 					must(t, os.RemoveAll(filepath.Join(dir, "a.yaml")))
 					fill(t, dir)
 				} else {
 					way.mended(t, dir)
 				}
 				later(t, s)
-				have(t, "mended", repo, "a", "b", "c")
+				want := []string{"a", "b", "c"}
+				if !way.whole {
+					want = append(want, "eee")
+				}
+				have(t, "mended", repo, want...)
 				well(t, "mended", s)
 				remove(t, dir, "a.yaml")
 				later(t, s)
-				have(t, "a file removed", repo, "c")
+				have(t, "a file removed", repo, want[2:]...)
 			})
 		}
 	}
@@ -259,6 +266,26 @@ func TestN01AFileThatIsRenamedKeepsItsObjects(t *testing.T) {
 	well(t, "moved", s)
 }
 
+// A file that was seen to go took its objects with it; what moved to a file that is
+// wrong is kept.
+func TestN01AFileThatWentWhileAnotherIsWrong(t *testing.T) {
+	s, repo, _, dir := newSource(t)
+	fill(t, dir)
+	put(t, dir, "more.yaml", policyOf("more"))
+	put(t, dir, "some.yaml", policyOf("some"))
+	scan(t, s)
+	put(t, dir, "a.yaml", policyOf("a")+"---\n"+policyOf("b")+"---\n"+strings.Replace(policyOf("some"), "podSelector", "podSelektor", 1))
+	remove(t, dir, "more.yaml")
+	remove(t, dir, "some.yaml")
+	later(t, s)
+	have(t, "gone and moved", repo, "a", "b", "c", "some")
+	told(t, "gone and moved", s, "source-held", "some.yaml", "NetworkPolicy/x/some")
+	put(t, dir, "a.yaml", policyOf("a")+"---\n"+policyOf("b")+"---\n"+policyOf("some"))
+	later(t, s)
+	have(t, "mended", repo, "a", "b", "c", "some")
+	well(t, "mended", s)
+}
+
 func TestN01WhatCannotBeKeptIsNotInForce(t *testing.T) {
 	s, repo, _, dir := newSource(t)
 	fill(t, dir)
@@ -294,9 +321,13 @@ func TestN01AFolderBelowThatIsLostChangesNothing(t *testing.T) {
 	scan(t, s)
 	have(t, "others change", repo, "a", "c", "d")
 	must(t, os.Remove(sub))
+	must(t, os.Rename(dir+".away", sub))
 	later(t, s)
-	have(t, "removed", repo, "c", "d")
-	well(t, "removed", s)
+	well(t, "it is back", s)
+	remove(t, sub, "a.yaml")
+	later(t, s)
+	have(t, "its last file removed", repo, "c", "d")
+	well(t, "its last file removed", s)
 }
 
 func TestN01APolicyOfTheAPIGoesOnlyByTheAPI(t *testing.T) {

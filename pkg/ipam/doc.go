@@ -18,13 +18,15 @@
 // that Claim has found leased to it, or has leased. What Allocate returns is in the
 // file; a change that cannot be written is undone. The file is renamed into place
 // without a sync: it survives kill -9, and a power cut ends the pods together with
-// their leases. Expired leases go at the next Allocate or Expire.
+// their leases. Expired leases go at the next Allocate or Expire. Addresses of
+// nodes (Config.Foreign) are not leased, as they are at that moment; who has one
+// already keeps it, and Conflicts tells of it.
 //
 // # After a restart
 //
 // New reads leases.json. Endpoints that come back call Restore, which also
 // covers a lost file; until all have, nobody may call Allocate. A damaged or
-// newer file is moved aside to leases.json.damaged with a warning. A lease whose
+// newer file is set aside with a warning. A lease whose
 // address is in no pool any more stays with its owner until it is released.
 //
 // # Try it

@@ -2,12 +2,9 @@ package ipam
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -124,23 +121,16 @@ func decode(data []byte) (c contents, err error) {
 // load reads the file into an empty IPAM.
 func (m *IPAM) load() error {
 	path := m.file.path
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+	if err := atomicfile.Dir(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("state directory of leases: %w", err)
 	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read leases: %w; repair the file or move it away", err)
-	}
-	c, err := decode(data)
-	if err != nil {
-		aside := path + ".damaged"
-		if mv := os.Rename(path, aside); mv != nil {
-			return fmt.Errorf("leases are damaged (%w) and cannot be moved aside: %w", err, mv)
-		}
-		m.log.Warn("Leases cannot be read; endpoints claim their addresses again", "file", path, "kept", aside, "error", err)
+	var c contents
+	damage := atomicfile.Load(path, func(data []byte) (err error) {
+		c, err = decode(data)
+		return err
+	})
+	if damage != nil {
+		m.log.Warn("Leases cannot be used; endpoints claim their addresses again", "error", damage)
 		return nil
 	}
 	m.file.extra = c.extra

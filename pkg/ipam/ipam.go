@@ -51,6 +51,9 @@ type Config struct {
 	Default    string           // pool of requests that name none; empty: DefaultPool
 	Expiration time.Duration    // of leases that are not confirmed; 0: DefaultExpiration
 	Now        func() time.Time // nil: time.Now
+	// Foreign are the addresses that are no pod's to have, with whose they are, as
+	// things stand: those of nodes. It is asked for every lease. Nil: none.
+	Foreign func() map[netip.Addr]string
 }
 
 // Request asks for addresses.
@@ -98,6 +101,7 @@ type IPAM struct {
 	expiry time.Duration
 	now    func() time.Time
 	def    string
+	others func() map[netip.Addr]string
 
 	mu      sync.Mutex // guards all below
 	pools   map[string]*pair
@@ -117,12 +121,15 @@ func (p *pair) of(v6 bool) *pool.Pool {
 }
 
 // New reads the leases of before. It fails for pools that are not usable or
-// overlap, and for a file that cannot be read or moved aside.
+// overlap, and for a state directory that cannot be made.
 func New(cfg Config) (*IPAM, error) {
-	m := &IPAM{log: cfg.Logger, expiry: cmp.Or(cfg.Expiration, DefaultExpiration), now: cfg.Now, def: cmp.Or(cfg.Default, DefaultPool),
+	m := &IPAM{log: cfg.Logger, expiry: cmp.Or(cfg.Expiration, DefaultExpiration), now: cfg.Now, def: cmp.Or(cfg.Default, DefaultPool), others: cfg.Foreign,
 		pools: map[string]*pair{}, leases: map[string]*Lease{}, byOwner: map[string]*Lease{}, byAddr: map[netip.Addr]*Lease{}}
 	if m.now == nil {
 		m.now = time.Now
+	}
+	if m.others == nil {
+		m.others = func() map[netip.Addr]string { return nil }
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
@@ -201,6 +208,9 @@ func (m *IPAM) allocate(r Request) (Lease, error) {
 		return m.again(old, want, r)
 	}
 	l := &Lease{ID: rand.Text(), Owner: r.Owner, Pod: r.Pod, Pool: want.name}
+	if err := m.avoid(want); err != nil {
+		return Lease{}, fmt.Errorf("lease addresses for %s: %w", r.Owner, err)
+	}
 	if err := m.take(l, want); err != nil {
 		return Lease{}, fmt.Errorf("lease addresses for %s: %w", r.Owner, err)
 	}
@@ -251,6 +261,33 @@ func (m *IPAM) plan(r Request) (plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// avoid keeps what belongs to others out of a new lease.
+func (m *IPAM) avoid(p plan) error {
+	others := m.others()
+	for f, a := range p.request {
+		if whose := others[a]; a.IsValid() && whose != "" && a != p.pair.of(f == 1).Gateway() {
+			return fmt.Errorf("address %s %w by %s", a, ErrInUse, whose)
+		}
+	}
+	addrs := slices.Collect(maps.Keys(others))
+	for f := range p.want {
+		if pool := p.pair.of(f == 1); pool != nil {
+			pool.Avoid(addrs)
+		}
+	}
+	return nil
+}
+
+// Conflicts returns the leased addresses that belong to others by now, with whose
+// they are.
+func (m *IPAM) Conflicts() map[netip.Addr]string {
+	others := m.others()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(others, func(a netip.Addr, _ string) bool { return m.byAddr[a] == nil })
+	return others
 }
 
 // take fills in the addresses, or takes none.

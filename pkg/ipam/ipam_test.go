@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 var bg = context.Background()
@@ -255,7 +257,10 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 		var out bytes.Buffer
 		m := open(t, Config{StateDir: dir, Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		require.Contains(t, out.String(), "claim their addresses again")
-		kept, err := os.ReadFile(path + ".damaged")
+		aside, err := atomicfile.ListAside(filepath.Dir(path))
+		require.NoError(t, err)
+		require.Len(t, aside, 1)
+		kept, err := os.ReadFile(aside[0].Path)
 		require.NoError(t, err)
 		require.Equal(t, text, string(kept))
 		lease(t, m, Request{Owner: "a"})

@@ -30,7 +30,9 @@
 // Order of one round: allocate; announce new identities and wait until all policy
 // maps hold them; write entries, narrow before wide; delete entries, wide before
 // narrow; tell endpoints; let live flows be judged again; release; announce the
-// identities that have gone. Whatever fails is tried again, after 100 ms to 10 s.
+// identities that have gone. Whatever fails is tried again, after 100 ms to 10 s;
+// other changes do not wait for that, and a prefix that no number can be had for is
+// closed meanwhile and waits alone.
 // Check, called now and then, undoes what others did to the kernel's map.
 //
 // What cannot be told apart is closed: it has the reserved identity closed, which

@@ -73,6 +73,7 @@ type IPCache struct {
 	removed  tombs          // owners that were removed
 	sequence uint64         // of upserts
 	dirty    map[netip.Prefix]struct{}
+	late     map[netip.Prefix]error    // closed, as no number could be had: tried again later
 	changes  uint64                    // requests so far
 	done     uint64                    // requests that are in the kernel
 	advanced chan struct{}             // closed when done moves
@@ -122,7 +123,7 @@ func New(cfg Config) *IPCache {
 	return &IPCache{
 		cfg: cfg, wake: make(chan struct{}, 1), advanced: make(chan struct{}),
 		metadata: map[netip.Prefix]map[string]info{}, dirty: map[netip.Prefix]struct{}{},
-		leftover: map[netip.Prefix]struct{}{}, sealed: map[netip.Prefix]struct{}{},
+		late: map[netip.Prefix]error{}, leftover: map[netip.Prefix]struct{}{}, sealed: map[netip.Prefix]struct{}{},
 		held: map[identity.NumericIdentity]holding{}, orphans: identity.IdentityMap{},
 	}
 }
@@ -259,8 +260,8 @@ func (c *IPCache) Dump() []Entry {
 }
 
 // WaitSynced waits until everything asked for before the call is in the kernel, or
-// closed because there is no room: one prefix that keeps failing holds up everybody.
-// It fails with ctx; the error then says what the last round failed with.
+// closed because there is no room or no number for it. A kernel that refuses the
+// entries holds up everybody. It fails with ctx; the error then says what the last round failed with.
 func (c *IPCache) WaitSynced(ctx context.Context) error {
 	c.mu.Lock()
 	want := c.changes
@@ -282,11 +283,11 @@ func (c *IPCache) WaitSynced(ctx context.Context) error {
 func (c *IPCache) Synced() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.done >= c.changes && c.left == 0
+	return c.done >= c.changes && c.left == 0 && len(c.late) == 0
 }
 
-// Problem is the error of the last round, or says how many prefixes have no room;
-// nil if there is none of both.
+// Problem is the error of the last round, or says how many prefixes have no number
+// or no room; nil if there is none of these.
 func (c *IPCache) Problem() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -267,8 +267,8 @@ func TestPrefixWithoutANumberIsClosedAndNotItsParent(t *testing.T) {
 
 	c.setPolicyPrefixes(map[netip.Prefix]bool{pfx("203.0.113.10/32"): false})
 	c.RemoveMetadata(pfx("10.0.0.1/32"), "pod/a")
-	sync1(t, c)
-	require.Equal(t, f.number(t, "cidr:203.0.113.10/32", "reserved:world-ipv4"), f.at("203.0.113.10").Identity, "numbers were free again")
+	require.Eventually(t, c.Synced, 20*time.Second, time.Millisecond, "numbers were free again")
+	require.Equal(t, f.number(t, "cidr:203.0.113.10/32", "reserved:world-ipv4"), f.at("203.0.113.10").Identity)
 	require.Equal(t, f.number(t, "k8s:app=b"), f.at("10.0.0.2").Identity)
 }
 

@@ -116,37 +116,65 @@ func (c *IPCache) Prune() {
 	clear(c.sealed)
 }
 
+// run makes a round whenever something changed. What failed is tried again after a
+// while of its own, which grows: it holds nothing else up.
 func (c *IPCache) run(ctx context.Context) {
 	wait := c.cfg.RetryMin
+	var again <-chan time.Time // nil: nothing failed
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
+		case <-again:
+			again = nil
+			c.takeLate()
 		}
 		err := c.round(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err == nil {
-			wait = c.cfg.RetryMin
+		late := c.unnumbered()
+		if err == nil && late == nil {
+			wait, again = c.cfg.RetryMin, nil
 			continue
 		}
-		c.cfg.Logger.Warn("Addresses are not all in the kernel; trying again", "error", err, "after", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
+		if again != nil {
+			continue
 		}
+		c.cfg.Logger.Warn("Addresses are not all in the kernel; trying again", "error", errors.Join(err, late), "after", wait)
+		again = time.After(wait)
 		wait = min(2*wait, c.cfg.RetryMax)
-		c.kick()
 	}
 }
 
+// takeLate marks the prefixes that wait for a number.
+func (c *IPCache) takeLate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.late {
+		c.dirty[p] = struct{}{}
+	}
+}
+
+// unnumbered says which prefixes have no number; nil: none.
+func (c *IPCache) unnumbered() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lateError()
+}
+
+// lateError is unnumbered. c.mu is held.
+func (c *IPCache) lateError() error {
+	if len(c.late) == 0 {
+		return nil
+	}
+	first := slices.SortedFunc(maps.Keys(c.late), netip.Prefix.Compare)[0]
+	return fmt.Errorf("%d prefixes have no identity of their own and are closed (prefix-closed), the first, %s, because: %w", len(c.late), first, c.late[first])
+}
+
 // round brings all marked prefixes into the kernel. Those that failed are
-// marked again.
+// marked again, and those without a number noted as late.
 func (c *IPCache) round(ctx context.Context) error {
 	if err := c.withdrawOrphans(ctx); err != nil {
 		return c.finish(0, nil, err)
@@ -155,20 +183,29 @@ func (c *IPCache) round(ctx context.Context) error {
 		return c.finish(0, nil, err)
 	}
 	tasks, upTo := c.collect()
-	errs := []error{c.number(ctx, tasks)}
+	c.number(ctx, tasks)
 	if err := c.announce(ctx, tasks); err != nil {
 		c.giveBack(ctx, tasks)
 		return c.finish(0, tasks, err)
 	}
 	failed, released, err := c.write(tasks)
-	errs = append(errs, err)
+	if err == nil {
+		c.noteLate(tasks)
+	}
+	return c.finish(upTo, failed, errors.Join(err, c.release(ctx, released)))
+}
+
+// noteLate notes which prefixes were closed for want of a number.
+func (c *IPCache) noteLate(tasks []task) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for i := range tasks {
-		if tasks[i].err != nil {
-			failed = append(failed, tasks[i])
+		if t := &tasks[i]; t.err != nil {
+			c.late[t.prefix] = t.err
+		} else {
+			delete(c.late, t.prefix)
 		}
 	}
-	errs = append(errs, c.release(ctx, released))
-	return c.finish(upTo, failed, errors.Join(errs...))
 }
 
 // finish records the outcome and wakes who waits.
@@ -178,7 +215,7 @@ func (c *IPCache) finish(upTo uint64, failed []task, err error) error {
 	for _, t := range failed {
 		c.dirty[t.prefix] = struct{}{}
 	}
-	c.problem = errors.Join(err, c.crowded())
+	c.problem = errors.Join(err, c.lateError(), c.crowded())
 	if err == nil && upTo > c.done {
 		c.done = upTo
 		close(c.advanced)
@@ -208,8 +245,9 @@ func (c *IPCache) collect() ([]task, uint64) {
 	return tasks, c.changes
 }
 
-// number allocates every number that the wishes need.
-func (c *IPCache) number(ctx context.Context, tasks []task) error {
+// number allocates every number that the wishes need. A task that cannot have one
+// has an error, and its prefix is closed.
+func (c *IPCache) number(ctx context.Context, tasks []task) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	var sets []labels.LabelArray
@@ -246,21 +284,9 @@ func (c *IPCache) number(ctx context.Context, tasks []task) error {
 			asked[i](r)
 		}
 	}
-	var first error
-	failed := 0
 	for i := range tasks {
 		tasks[i].complete()
-		if tasks[i].err != nil {
-			failed++
-			if first == nil {
-				first = tasks[i].err
-			}
-		}
 	}
-	if first != nil {
-		return fmt.Errorf("%d prefixes have no identity of their own and are closed (prefix-closed), the first because: %w", failed, first)
-	}
-	return nil
 }
 
 // takeKnown takes a reference on a number that an owner says exists.

@@ -2,16 +2,19 @@ package box
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/client"
 	"github.com/weirnet/weir/pkg/lab"
@@ -108,10 +111,17 @@ func Binary(t testing.TB, name string) string {
 // WaitReady waits up to 30 seconds until the agent behind a socket is ready.
 func WaitReady(socket string) error { return client.WaitReady(context.Background(), socket, "test") }
 
-// Write puts a file into the source folder, whole or not at all.
+// Write puts a file into the source folder, whole or not at all. An empty text takes
+// it away: an agent does not take an empty file for a deletion.
 func (b *Box) Write(name, text string) {
 	b.t.Helper()
 	path := filepath.Join(b.Source, name)
+	if text == "" {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			b.t.Fatal(err)
+		}
+		return
+	}
 	if err := atomicfile.Write(path, []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
@@ -206,10 +216,21 @@ func (b *Box) Settle() {
 		revision = gone.Revision
 		return err == nil
 	})
+	b.Eventually("what was taken away is gone", func() bool {
+		list, err := b.Agent.Sources(b.t.Context())
+		return err == nil && !slices.ContainsFunc(list.Sources, leaving)
+	})
 	b.Eventually(fmt.Sprintf("revision %d is realized", revision), func() bool {
 		rev, err := b.Agent.PolicyRevision(b.t.Context())
 		return err == nil && rev.Revision >= revision && rev.Realized >= rev.Revision
 	})
+}
+
+// leaving reports whether objects of a source are in force that are about to go.
+func leaving(s gen.Source) bool {
+	return s.State != gen.SourceHeld && slices.ContainsFunc(s.Files, func(f gen.SourceFile) bool {
+		return f.State == gen.SourceGone || f.State == gen.SourceWaiting && !f.LastGood.IsZero()
+	}) && !slices.ContainsFunc(s.Files, func(f gen.SourceFile) bool { return f.State == gen.SourceBroken || f.State == gen.SourceNever })
 }
 
 // InForce waits until the folder as it is now is in force: that many policies,

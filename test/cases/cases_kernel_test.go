@@ -261,7 +261,7 @@ func (k *kernel) fire(shots []shot, first, end int) error {
 		packet := trial.Packet{SrcMAC: mac, Proto: s.Probe.Proto, Flags: trial.TCPSYN,
 			Src: netip.AddrPortFrom(s.from.Addr, sport(i)), Dst: netip.AddrPortFrom(s.to.Addr, s.Probe.Port)}
 		var err error
-		if s.act, err = k.Run(program, packet.Frame()); err != nil {
+		if s.act, err = k.Run(program, packet.Frame(), s.from.Addr); err != nil {
 			return err
 		}
 		k.packets++

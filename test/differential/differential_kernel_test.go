@@ -451,7 +451,7 @@ func (r *run) send(w *world, c conn, reply bool, flags byte, atDestination, allo
 		act = trial.ActShot
 	}
 	r.count.packets++
-	got, events, err := r.node.run(prog(at.pod.at), c.frame(reply, flags, at.pod.at.Layout.MAC))
+	got, events, err := r.node.run(prog(at.pod.at), c.frame(reply, flags, at.pod.at.Layout.MAC), from.addr)
 	if err != nil {
 		return err
 	}

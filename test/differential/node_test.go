@@ -101,9 +101,9 @@ func (n *node) retire(w *world) error {
 	return n.ForgetFlows()
 }
 
-// run gives a frame to a program and returns its verdict and events.
-func (n *node) run(p *ebpf.Program, frame []byte) (act uint32, events []monitor.Event, err error) {
-	if act, err = n.Run(p, frame); err != nil {
+// run gives a frame with a source address to a program and returns its verdict and events.
+func (n *node) run(p *ebpf.Program, frame []byte, src netip.Addr) (act uint32, events []monitor.Event, err error) {
+	if act, err = n.Run(p, frame, src); err != nil {
 		return 0, nil, err
 	}
 	events, err = n.Events()

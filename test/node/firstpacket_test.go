@@ -86,3 +86,6 @@ func (s *sink) close() int {
 	s.conn.Close()
 	return int(s.count.Load())
 }
+
+// settle gives what is on its way a moment.
+func (s *sink) settle() { time.Sleep(20 * time.Millisecond) }

@@ -1,11 +1,15 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/lab"
@@ -116,7 +120,10 @@ func TestN51AuditAndBrokenFilesAreToldAsTheyAre(t *testing.T) {
 
 	b.Write("new.yaml", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: new, namespace: x}\nspec: {podSelectr: {}}\n")
 	var held gen.Component
-	b.Eventually("the new file is told of", func() bool { held, _ = component(t, b, "source-held"); return strings.Contains(held.Message, "new.yaml") })
+	b.Eventually("the new file is told of", func() bool {
+		held, _ = component(t, b, "source-held")
+		return strings.Contains(held.Message, "new.yaml")
+	})
 	if !strings.Contains(held.Message, "new.yaml:4: ") || !strings.HasSuffix(held.Subject, "new.yaml") || held.Breaks != gen.BreaksEnforcement ||
 		!strings.Contains(held.Message, "of the file") || strings.Contains(held.Message, "web.yaml") {
 		t.Errorf("one broken new file is told as %+v", held)
@@ -179,4 +186,86 @@ func TestN52EveryChangeLeavesALineInTheLog(t *testing.T) {
 	expect("what was refused", 1, by(os.Getpid()), `what="NetworkPolicy x/nobody"`, "error=")
 	detach(t, b, client)
 	expect("a pod that went", 1, `action="endpoint delete" what="container `+client.ContainerID)
+}
+
+// output is what a command that runs has written so far.
+type output struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+func TestN62MonitorTellsPacketsByTheirNames(t *testing.T) {
+	env := testutils.Kernel(t)
+	b := box.Start(t, box.Options{BPFRoot: env.BPFRoot, Hosts: []lab.Host{outHost("ext", 9)}, Files: map[string]string{
+		"pods.yaml": box.PodYAML("x", "web", "app=web", "http=80") + box.PodYAML("x", "stranger", "role=other", ""), "web.yaml": webOnly,
+	}})
+	web, stranger, ext := only4(addPod(b, "x", "web", http80)), only4(addPod(b, "x", "stranger")), only4(hostEnds(b, http80)["ext"])
+	soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if code, out := run(t, b, exec.CommandContext(soon, box.Binary(t, "weir"), "--socket", b.Socket(), "monitor", "--endpoint", "4000")); code != 2 || !strings.Contains(out, "no endpoint answers to 4000") || !strings.Contains(out, "weir endpoint list") {
+		t.Errorf("a monitor of an endpoint that is not there ends with %d: %s", code, out)
+	}
+
+	var out, errOut output
+	cmd := nodeCommand(t, box.Binary(t, "weir"), "--socket", b.Socket(), "monitor")
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := b.Node().Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	end := func() error { ended = true; cmd.Process.Signal(os.Interrupt); return cmd.Wait() }
+	t.Cleanup(func() {
+		if !ended {
+			_ = end()
+		}
+		if t.Failed() {
+			t.Logf("the monitor printed\n%s%s", out.String(), errOut.String())
+		}
+	})
+	denied := func() (lines []string) {
+		for _, l := range strings.Split(out.String(), "\n") {
+			if strings.Contains(l, " TCP ") && strings.Contains(l, " (x/stranger) -> ") && strings.Contains(l, ":80 (x/web)") {
+				lines = append(lines, l)
+			}
+		}
+		return lines
+	}
+	told := func(before int) func() bool {
+		return func() bool { return stops(b, stranger, web, http80) && len(denied()) > before }
+	}
+	b.Eventually("a denied packet is told", told(0))
+	b.Eventually("a packet to the outside is told with the name of the world", func() bool {
+		return passes(b, stranger, ext, http80) && strings.Contains(out.String(), ":80 (world-ipv4)")
+	})
+
+	if err := b.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	b.Eventually("it says that the agent went away", func() bool { return strings.Contains(errOut.String(), "the agent went away") })
+	restart(t, b)
+	b.Eventually("it says that the agent is back", func() bool { return strings.Contains(errOut.String(), "the agent is back") })
+	b.Eventually("events are told again", told(len(denied())))
+	if err := end(); err != nil {
+		t.Errorf("interrupted it ends with %v", err)
+	}
+	ports := map[string]bool{}
+	for _, l := range denied() {
+		source := strings.Fields(strings.SplitAfter(l, " TCP ")[1])[0]
+		if ports[source] || !strings.Contains(l, " drop ") || !strings.Contains(l, "; egress allows: ") {
+			t.Errorf("a denied packet has no line of its own, or not one alone: %s", l)
+		}
+		ports[source] = true
+	}
 }

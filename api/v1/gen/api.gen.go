@@ -1117,7 +1117,7 @@ type GetMonitorParams struct {
 	Verdict   *Verdict    `form:"verdict,omitempty" json:"verdict,omitempty"`
 	Direction *Direction  `form:"direction,omitempty" json:"direction,omitempty"`
 
-	// Endpoint Endpoint id that saw the packet (any form GET /endpoint/{id} takes).
+	// Endpoint Endpoint that saw the packet (a number, pod-name, ipv4 or ipv6; see GET /endpoint/{id}). One that is not there is refused (not-found).
 	Endpoint *string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
 
 	// Identity Identity of either side.

@@ -25,8 +25,11 @@
 //
 // # After a restart
 //
-// A host side is ours if it is a veth whose name is "lxc" and 12 hexadecimal
-// digits (HostName). Nothing else is kept.
+// A host side is ours if its alias says so (Mark): it names the endpoint, the
+// attachment and the pod, so that the link is known again without a record. Builds
+// before the mark left only the name, "lxc" and 12 hexadecimal digits (HostName),
+// which others may use too: who takes such a link for ours needs another proof.
+// A link is known by its index and its peer's; people may rename it.
 //
 // # Try it
 //

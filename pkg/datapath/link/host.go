@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/pkg/types"
 )
 
-// hostPrefix starts the name of every host side.
-const hostPrefix = "lxc"
+// HostPrefix starts the name of every host side.
+const HostPrefix = "lxc"
 
 // hashDigits of the SHA-256 follow it; 15 characters are what the kernel allows.
 const hashDigits = 12
@@ -31,17 +31,24 @@ type Host struct {
 	Up    bool // administratively
 	// PeerIndex is the interface index of the other end, in the pod's namespace.
 	PeerIndex int
+	Mark      Mark
+	Marked    bool // its alias says that it is ours
 }
+
+// Named reports whether the link has a name as HostName gives it. Others may use
+// such names too.
+func (h Host) Named() bool { return IsHostName(h.Name) }
 
 // HostName is the name of the host side for an attachment: "lxc" and the first
 // 12 hexadecimal digits of the SHA-256 of "containerID:ifName".
 func HostName(containerID, ifName string) string {
 	sum := sha256.Sum256([]byte(containerID + ":" + ifName))
-	return hostPrefix + hex.EncodeToString(sum[:])[:hashDigits]
+	return HostPrefix + hex.EncodeToString(sum[:])[:hashDigits]
 }
 
-func isHostName(name string) bool {
-	digits, ok := strings.CutPrefix(name, hostPrefix)
+// IsHostName tells whether a link is the host side of a pod by its name.
+func IsHostName(name string) bool {
+	digits, ok := strings.CutPrefix(name, HostPrefix)
 	if !ok || len(digits) != hashDigits {
 		return false
 	}
@@ -82,10 +89,12 @@ func describe(l netlink.Link) Host {
 	if len(a.HardwareAddr) == len(h.MAC) {
 		h.MAC = types.MAC(a.HardwareAddr)
 	}
+	h.Mark, h.Marked = ParseMark(a.Alias)
 	return h
 }
 
-// List returns all host sides of ours.
+// List returns the veths that are marked as ours, and those that may be by their
+// name alone, as of builds that did not mark them.
 func List() ([]Host, error) {
 	links, err := netlink.LinkList()
 	if errors.Is(err, netlink.ErrDumpInterrupted) { // links came or went meanwhile
@@ -96,8 +105,8 @@ func List() ([]Host, error) {
 	}
 	var out []Host
 	for _, l := range links {
-		if l.Type() == "veth" && isHostName(l.Attrs().Name) {
-			out = append(out, describe(l))
+		if h := describe(l); l.Type() == "veth" && (h.Marked || h.Named()) {
+			out = append(out, h)
 		}
 	}
 	return out, nil

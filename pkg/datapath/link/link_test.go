@@ -5,7 +5,7 @@ import "testing"
 func TestHostNamesFitTheKernelAndDifferByInterface(t *testing.T) {
 	a, b := HostName("c1", "eth0"), HostName("c1", "eth1")
 	// printf 'c1:eth0' | sha256sum
-	if a != "lxc18b8fe0ca3d6" || a == b || !isHostName(a) {
+	if a != "lxc18b8fe0ca3d6" || a == b || !IsHostName(a) {
 		t.Errorf("names %s and %s", a, b)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -12,19 +13,34 @@ import (
 
 // EnsureNodeAddress gives the node an address of its own in the pods' network,
 // on the loopback interface, from which it talks to pods. It is not probed for
-// duplicates. An address that is there already is no error.
-func EnsureNodeAddress(a netip.Addr) error {
+// duplicates. changed says that it was not there, or the interface not up.
+func EnsureNodeAddress(a netip.Addr) (changed bool, err error) {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
-		return fmt.Errorf("find the loopback interface: %w", err)
+		return false, fmt.Errorf("find the loopback interface: %w", err)
 	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("set the loopback interface up: %w", err)
+	if lo.Attrs().RawFlags&unix.IFF_UP == 0 {
+		if err := netlink.LinkSetUp(lo); err != nil {
+			return false, fmt.Errorf("set the loopback interface up: %w", err)
+		}
+		changed = true
 	}
-	if err := netlink.AddrReplace(lo, nodeAddress(a)); err != nil {
-		return fmt.Errorf("give the node the address %s: %w", a, err)
+	family := netlink.FAMILY_V4
+	if a.Is6() {
+		family = netlink.FAMILY_V6
 	}
-	return nil
+	there, err := netlink.AddrList(lo, family)
+	if err != nil {
+		return changed, fmt.Errorf("list the addresses of the loopback interface: %w", err)
+	}
+	want := nodeAddress(a)
+	if slices.ContainsFunc(there, func(h netlink.Addr) bool { return h.IPNet.String() == want.IPNet.String() }) {
+		return changed, nil
+	}
+	if err := netlink.AddrReplace(lo, want); err != nil {
+		return changed, fmt.Errorf("give the node the address %s: %w", a, err)
+	}
+	return true, nil
 }
 
 // RemoveNodeAddress takes the address away; one that is not there is no error.

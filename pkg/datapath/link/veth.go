@@ -24,6 +24,7 @@ type Pair struct {
 	HostMAC  types.MAC
 	PodMAC   types.MAC
 	MTU      int // bytes, of both ends
+	Mark     Mark
 }
 
 // NewMAC returns a random locally administered unicast address.
@@ -77,6 +78,10 @@ func finishVeth(ctx context.Context, p Pair) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
+	if err := SetMark(h.Index, p.Mark); err != nil {
+		return Host{}, err
+	}
+	h.Mark, h.Marked = p.Mark, true
 	if err := SetSilent(h.Index); err != nil {
 		return Host{}, err
 	}

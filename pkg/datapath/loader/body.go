@@ -101,13 +101,21 @@ func (l *Loader) loadShape(ctx context.Context, shape Shape, o *object) (*loaded
 // are what a load would give now.
 func (l *Loader) reopenShape(hash string) (*loadedShape, error) {
 	dir := l.cfg.Root.Shape(hash)
-	data, err := os.ReadFile(l.recordFile(hash))
-	if err != nil {
-		return nil, err
-	}
-	var r shapeRecord
-	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("read the record of the shape: %w", err)
+	r := shapeRecord{}
+	damage := atomicfile.Load(l.recordFile(hash), func(data []byte) error {
+		if err := json.Unmarshal(data, &r); err != nil {
+			return err
+		}
+		if r.Version < 1 {
+			return errors.New("it has no version")
+		}
+		return nil
+	})
+	switch {
+	case damage != nil:
+		return nil, damage
+	case r.Version == 0:
+		return nil, fs.ErrNotExist
 	}
 	boot, err := bpf.BootID()
 	if err != nil {
@@ -259,8 +267,10 @@ func (l *Loader) writeRecord(r shapeRecord) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(l.shapeState(r.Hash), 0o750); err != nil {
-		return err
+	for _, dir := range []string{filepath.Dir(l.shapeState(r.Hash)), l.shapeState(r.Hash)} {
+		if err := atomicfile.Dir(dir, 0o750); err != nil {
+			return err
+		}
 	}
 	return atomicfile.Write(l.recordFile(r.Hash), append(data, '\n'), 0o640)
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/pkg/atomicfile"
 )
 
 const (
@@ -70,7 +72,7 @@ func newObjectCache(dir string, objects fs.FS, c *compiler, logger *slog.Logger)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := atomicfile.Dir(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of compiled objects: %w", err)
 	}
 	stale, err := filepath.Glob(filepath.Join(dir, buildPrefix+"*"))

@@ -3,7 +3,6 @@ package loader
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -134,7 +133,7 @@ func lastWords(log []string) string {
 }
 
 func writeLog(path, text string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+	if err := atomicfile.Dir(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
 	return atomicfile.Write(path, []byte(text), 0o640)

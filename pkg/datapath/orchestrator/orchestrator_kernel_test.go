@@ -66,9 +66,9 @@ func TestAnEndpointIsBuiltAttachedReloadedAndUnloaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	changes, err := sysctl.Open(filepath.Join(state, "sysctl.json"))
-	if err != nil {
-		t.Fatal(err)
+	changes, damage := sysctl.Open(filepath.Join(state, "sysctl.json"))
+	if damage != nil {
+		t.Fatal(damage)
 	}
 	o := New(Config{Loader: l, Logger: logger, Shape: loader.Shape{IPv4: true, IPv6: true},
 		SetUpNode: func(context.Context) error { return changes.Apply(sysctl.NodeSettings(true, true)) }})

@@ -2,7 +2,7 @@
 //
 // # What
 //
-// Open opens each map below an agent's root or creates it; Named gives them to the
+// Recover puts back pins that are gone while programs use their maps. Open opens each map below an agent's root or creates it; Named gives them to the
 // loader by their names in C. TakeOver ends the change of a map's size.
 //
 // # Neighbours

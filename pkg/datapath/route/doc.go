@@ -1,13 +1,17 @@
-// Package route keeps the node's routes to its own pods.
+// Package route keeps the node's routes to its own pods and their pools.
 //
 // # What
 //
 // One host route (/32 or /128, scope link) per pod address through the host
-// side of its veth: Ensure, Remove, List.
+// side of its veth: Ensure, Remove, List. One unreachable route per pool, of the
+// worst metric, ends what is meant for an address that no pod has. Networks,
+// Defaults and Overlaps tell where the node itself is connected, and whether a
+// pool takes addresses from there.
 //
 // # Neighbours
 //
-// Called by pkg/endpoint when it exposes and withdraws an endpoint.
+// Called by pkg/endpoint when it exposes and withdraws an endpoint, and by
+// pkg/upkeep for the pools.
 //
 // # Rules
 //

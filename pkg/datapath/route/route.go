@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -90,7 +91,7 @@ func (t Table) List() ([]Route, error) {
 			return nil, fmt.Errorf("list routes to pods: %w", err)
 		}
 		for _, r := range routes {
-			if addr, ok := hostAddr(r.Dst); ok {
+			if addr, ok := hostAddr(r.Dst); ok && r.Type == unix.RTN_UNICAST {
 				out = append(out, Route{addr, r.LinkIndex})
 			}
 		}
@@ -115,7 +116,8 @@ func (t Table) lookup(addr netip.Addr) ([]netlink.Route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up the route to %s: %w", addr, err)
 	}
-	return routes, nil
+	ofPool := func(r netlink.Route) bool { return r.Protocol == protocol && r.Type == unix.RTN_UNREACHABLE } // a pool of one address
+	return slices.DeleteFunc(routes, ofPool), nil
 }
 
 // listRetry lists again when routes changed during the dump.
@@ -136,13 +138,6 @@ func hostNet(a netip.Addr) *net.IPNet {
 }
 
 func hostAddr(n *net.IPNet) (netip.Addr, bool) {
-	if n == nil {
-		return netip.Addr{}, false
-	}
-	a, ok := netip.AddrFromSlice(n.IP)
-	ones, bits := n.Mask.Size()
-	if bits == 32 {
-		a = a.Unmap()
-	}
-	return a, ok && ones == bits
+	p, ok := prefixOf(n)
+	return p.Addr(), ok && p.IsSingleIP()
 }

@@ -23,7 +23,7 @@ const (
 type Change struct {
 	Name string `json:"name"` // path below /proc/sys
 	Old  string `json:"old"`  // before the first change
-	New  string `json:"new"`
+	New  string `json:"new"`  // equal to Old: only dragged along by a later change
 }
 
 // Changes are the settings that this node's agent has changed. Safe for
@@ -41,51 +41,82 @@ type record struct {
 	Changes []Change `json:"changes"`
 }
 
-// Open reads the record of former lives from file, which need not exist.
-func Open(file string) (*Changes, error) { return open(procSys, file) }
+// Open reads the record of former lives from file, which need not exist. One that
+// is damaged is set aside, which the caller tells: what was before is not known
+// then, and Undo leaves it as it is.
+func Open(file string) (*Changes, *atomicfile.Damage) { return open(procSys, file) }
 
-func open(root, file string) (*Changes, error) {
+func open(root, file string) (*Changes, *atomicfile.Damage) {
 	c := &Changes{root: root, file: file}
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the record of changed kernel settings: %w", err)
-	}
-	var r record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("read the record of changed kernel settings %s: %w; compare the node's sysctls by hand, then remove the file", file, err)
-	}
-	if r.Version != recordVersion {
-		return nil, fmt.Errorf("read the record of changed kernel settings %s: version %d, this agent knows %d", file, r.Version, recordVersion)
-	}
-	c.made = r.Changes
-	return c, nil
+	damage := atomicfile.Load(file, func(data []byte) error {
+		var r record
+		if err := json.Unmarshal(data, &r); err != nil {
+			return err
+		}
+		if r.Version < 1 || slices.ContainsFunc(r.Changes, func(m Change) bool { return !filepath.IsLocal(m.Name) }) {
+			return errors.New("it has no version, or names what is no kernel setting")
+		}
+		c.made = r.Changes
+		return nil
+	})
+	return c, damage
 }
 
 // Apply gives settings their values and records what they were. A setting that
 // the kernel does not have is an error that wraps fs.ErrNotExist; those before
-// it stay applied and recorded.
+// it stay applied and recorded. What a former build changed and this one leaves
+// alone is put back first.
 func (c *Changes) Apply(settings []Setting) error {
+	_, err := c.apply(settings)
+	return err
+}
+
+// apply is Apply, and returns what it had changed before and others have undone.
+func (c *Changes) apply(settings []Setting) (undone []Change, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.putBackRetired(); err != nil {
+		return nil, err
+	}
 	for _, s := range settings {
 		old, err := c.read(s.Name)
 		if err != nil {
-			return err
+			return undone, err
 		}
 		if old == s.Value {
 			continue
 		}
-		if err := c.remember(Change{s.Name, old, s.Value}); err != nil {
-			return err
+		change := Change{s.Name, old, s.Value}
+		known := slices.ContainsFunc(c.made, func(m Change) bool { return m.Name == s.Name })
+		if err := c.remember(change); err != nil {
+			return undone, err
 		}
 		if err := c.write(s.Name, s.Value); err != nil {
-			return err
+			return undone, err
+		}
+		if known {
+			undone = append(undone, change)
 		}
 	}
-	return nil
+	return undone, nil
+}
+
+// pin remembers a setting that another one drags along: Undo gives it its value
+// back. It must be recorded before that other one.
+func (c *Changes) pin(p Change) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.remember(p)
+}
+
+// find returns the recorded change of a setting.
+func (c *Changes) find(name string) (Change, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.IndexFunc(c.made, func(m Change) bool { return m.Name == name }); i >= 0 {
+		return c.made[i], true
+	}
+	return Change{}, false
 }
 
 // remember adds a change to the record; the oldest former value is kept.
@@ -116,7 +147,7 @@ func (c *Changes) Undo() (leftAlone []string, err error) {
 	var errs []error
 	for _, m := range slices.Backward(c.made) {
 		now, err := c.read(m.Name)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && now != m.New {
+		if pinned := m.Old == m.New; errors.Is(err, fs.ErrNotExist) || err == nil && now != m.New && !pinned {
 			leftAlone = append(leftAlone, m.Name)
 			continue
 		}
@@ -154,7 +185,7 @@ func writeRecord(file string, r record) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+	if err := atomicfile.Dir(filepath.Dir(file), 0o750); err != nil {
 		return err
 	}
 	return atomicfile.Write(file, append(data, '\n'), 0o640)

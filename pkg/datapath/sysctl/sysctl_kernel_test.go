@@ -3,7 +3,6 @@ package sysctl
 import (
 	"errors"
 	"io/fs"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -12,10 +11,11 @@ import (
 
 func TestTheNodeIsSetUpAndPutBack(t *testing.T) {
 	testutils.Kernel(t)
-	c, err := Open(filepath.Join(t.TempDir(), "sysctl.json"))
-	if err != nil {
-		t.Fatal(err)
+	c, damage := Open(filepath.Join(t.TempDir(), "sysctl.json"))
+	if damage != nil {
+		t.Fatal(damage)
 	}
+	var err error
 	settings := NodeSettings(true, true)
 	before := map[string]string{}
 	for _, s := range settings {
@@ -50,7 +50,7 @@ func TestTheNodeIsSetUpAndPutBack(t *testing.T) {
 func TestAVethGetsItsSettings(t *testing.T) {
 	testutils.Kernel(t)
 	testutils.VethPair(t, "lxctest", testutils.NewNetns(t), "eth0")
-	settings := VethSettings("lxctest", true, true)
+	settings := VethSettings("lxctest", "0", true, true)
 	if err := Set(settings); err != nil {
 		t.Fatal(err)
 	}
@@ -60,21 +60,61 @@ func TestAVethGetsItsSettings(t *testing.T) {
 			t.Errorf("%s is %s, %v", s.Name, now, err)
 		}
 	}
-	if err := Set(VethSettings("lxcgone", true, true)); !errors.Is(err, fs.ErrNotExist) {
+	if err := Set(VethSettings("lxcgone", "0", true, true)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such link: %v", err)
 	}
 }
 
-func TestARealForwardChainThatDropsIsFound(t *testing.T) {
-	testutils.Kernel(t, testutils.Tool("nft"))
-	if got, where, err := ForwardPolicy(t.Context()); got != ForwardAccept || err != nil {
-		t.Errorf("no rules at all: %s, %s, %v", got, where, err)
+// The filter of all interfaces and that of the uplink stay as they are, whatever
+// they are, and a former build's change goes at the first start.
+func TestN04TheReversePathFilterOfOthersIsNeverWritten(t *testing.T) {
+	testutils.Kernel(t)
+	testutils.VethPair(t, "lxcrp", testutils.NewNetns(t), "eth0")
+	const other = "net/ipv4/conf/lo/rp_filter"
+	for all, own := range map[string]string{"0": "0", "1": "2", "2": "0"} {
+		file := filepath.Join(t.TempDir(), "sysctls.json")
+		if err := writeRecord(file, record{recordVersion, []Change{{Name: allRPFilter, Old: all, New: "0"}, {Name: "net/ipv4/ip_forward", Old: "0", New: "1"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := Set([]Setting{{Name: allRPFilter, Value: "0"}, {Name: other, Value: "1"}, {Name: "net/ipv4/ip_forward", Value: "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the first start and another one
+			c, err := Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Apply(NodeSettings(true, true)); err != nil {
+				t.Fatal(err)
+			}
+			if err := SetVeth("lxcrp", true, true); err != nil {
+				t.Fatal(err)
+			}
+			for name, want := range map[string]string{allRPFilter: all, other: "1", "net/ipv4/conf/lxcrp/rp_filter": own} {
+				if got, err := c.read(name); err != nil || got != want {
+					t.Errorf("all was %s: %s is %s, %v; want %s", all, name, got, err, want)
+				}
+			}
+			for _, m := range c.List() {
+				if m.Name == allRPFilter {
+					t.Errorf("all was %s: still remembered: %+v", all, m)
+				}
+			}
+		}
 	}
-	const rules = "table inet fw { chain passing { type filter hook forward priority 0; policy drop; }; }"
-	if out, err := exec.CommandContext(t.Context(), "nft", rules).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	// Somebody else has set it since: it is theirs.
+	file := filepath.Join(t.TempDir(), "sysctls.json")
+	if err := writeRecord(file, record{recordVersion, []Change{{Name: allRPFilter, Old: "1", New: "0"}}}); err != nil {
+		t.Fatal(err)
 	}
-	if got, where, err := ForwardPolicy(t.Context()); got != ForwardDrop || where != "nft chain inet fw passing" || err != nil {
-		t.Errorf("%s, %q, %v", got, where, err)
+	c, err := Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Set([]Setting{{Name: allRPFilter, Value: "2"}}), c.Apply(NodeSettings(true, true))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.read(allRPFilter); err != nil || got != "2" || len(c.List()) > 0 && c.List()[0].Name == allRPFilter {
+		t.Errorf("somebody's own value became %s, %v, with %+v", got, err, c.List())
 	}
 }

@@ -38,9 +38,9 @@ func get(t *testing.T, root, name string) string {
 
 func mustOpen(t *testing.T, root, file string) *Changes {
 	t.Helper()
-	c, err := open(root, file)
-	if err != nil {
-		t.Fatal(err)
+	c, damage := open(root, file)
+	if damage != nil {
+		t.Fatal(damage)
 	}
 	return c
 }
@@ -111,53 +111,21 @@ func TestTheRecordIsThereBeforeTheSettingIsWritten(t *testing.T) {
 	}
 }
 
-func TestADamagedRecordIsAnErrorAndNotAnEmptyOne(t *testing.T) {
+func TestN25ADamagedRecordIsSetAsideAndToldAndNoReasonNotToStart(t *testing.T) {
 	root, file := fakeProc(t)
-	for _, text := range []string{"{", `{"version":9,"changes":[]}`} {
+	for _, text := range []string{"", "{", "null", "{}", `{"version":1,"changes":[{"name":"../../etc/passwd","old":"1","new":"2"}]}`} {
 		put(t, filepath.Dir(file), filepath.Base(file), text)
-		if _, err := open(root, file); err == nil {
-			t.Errorf("%s was accepted", text)
+		c, damage := open(root, file)
+		if damage == nil || c == nil || len(c.List()) != 0 {
+			t.Errorf("%q was accepted: %v", text, damage)
+			continue
+		}
+		if kept := get(t, filepath.Dir(damage.Path), filepath.Base(damage.Path)); kept != text {
+			t.Errorf("%q became %q", text, kept)
 		}
 	}
-}
-
-// script writes a fake tool.
-func script(t *testing.T, body string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "tool")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func TestForwardPolicyReadsWhatTheToolsSay(t *testing.T) {
-	const missing = "no-such-tool-anywhere"
-	chain := func(family, hook, policy string) string {
-		return `echo '{"nftables":[{"metainfo":{"json_schema_version":1}},{"chain":{"family":"` + family + `","table":"filter","name":"FORWARD","handle":2,"type":"filter","hook":"` + hook + `","prio":0,"policy":"` + policy + `"}}]}'`
-	}
-	for name, c := range map[string]struct {
-		nft      string
-		iptables []string
-		want     Forward
-		where    string
-		fails    bool
-	}{
-		"an IPv4 chain drops":           {nft: script(t, chain("ip", "forward", "drop")), want: ForwardDrop, where: "nft chain ip filter FORWARD"},
-		"an IPv6 chain drops":           {nft: script(t, chain("ip6", "forward", "drop")), want: ForwardDrop, where: "nft chain ip6 filter FORWARD"},
-		"a chain accepts":               {nft: script(t, chain("inet", "forward", "accept")), want: ForwardAccept},
-		"only input drops":              {nft: script(t, chain("inet", "input", "drop")), want: ForwardAccept},
-		"a bridge drops":                {nft: script(t, chain("bridge", "forward", "drop")), want: ForwardAccept},
-		"nft fails":                     {nft: script(t, "echo 'not allowed' >&2; exit 1"), want: ForwardUnknown, fails: true},
-		"nft prints something else":     {nft: script(t, "echo hello"), want: ForwardUnknown, fails: true},
-		"no tool":                       {nft: missing, iptables: []string{missing}, want: ForwardUnknown},
-		"iptables drops":                {nft: missing, iptables: []string{script(t, "echo '-P FORWARD DROP'")}, want: ForwardDrop, where: "chain FORWARD"},
-		"ip6tables drops":               {nft: missing, iptables: []string{script(t, "echo '-P FORWARD ACCEPT'"), script(t, "echo '-P FORWARD DROP'")}, want: ForwardDrop},
-		"iptables accepts, no IPv6 one": {nft: missing, iptables: []string{script(t, "echo '-P FORWARD ACCEPT'"), missing}, want: ForwardAccept},
-	} {
-		got, where, err := tools{c.nft, c.iptables}.forwardPolicy(t.Context())
-		if got != c.want || !strings.Contains(where, c.where) || (err != nil) != c.fails {
-			t.Errorf("%s: %s, %q, %v", name, got, where, err)
-		}
+	put(t, filepath.Dir(file), filepath.Base(file), `{"version":9,"changes":[{"name":"net/a","old":"1","new":"2"}],"more":1}`)
+	if c, damage := open(root, file); damage != nil || len(c.List()) != 1 {
+		t.Errorf("the record of a newer agent is not read as far as it can be: %v", damage)
 	}
 }

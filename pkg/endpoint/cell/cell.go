@@ -20,6 +20,7 @@ var Cell = cell.Module("endpoint", "Endpoints of this node", cell.Provide(newEnd
 type Config struct {
 	Logger   *slog.Logger
 	StateDir string // endpoints/ is below it
+	BootID   string // of this boot
 	Parallel int    // builds at the same time
 	Metadata *metadata.Resolver
 	Keeper   *endpoint.IdentityKeeper
@@ -43,7 +44,7 @@ func newEndpoints(lc cell.Lifecycle, cfg Config) *Endpoints {
 	m := cfg.Manager
 	m.Logger, m.Remover, m.Metadata = cfg.Logger, builds, cfg.Metadata
 	m.Endpoint = endpoint.Config{
-		Logger: cfg.Logger, StateDir: filepath.Join(cfg.StateDir, "endpoints"), Queue: queue, Identities: cfg.Keeper,
+		Logger: cfg.Logger, StateDir: filepath.Join(cfg.StateDir, "endpoints"), BootID: cfg.BootID, Queue: queue, Identities: cfg.Keeper,
 	}
 	manager := endpointmanager.New(m)
 	lc.Append(cell.Hook{

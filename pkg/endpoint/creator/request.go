@@ -18,6 +18,7 @@ type Request struct {
 	NetNS              string // path; may be empty
 	HostInterface      string
 	HostIfIndex        int
+	PeerIndex          int       // of the pod's end; 0: not known
 	MAC                types.MAC // inside the pod
 	HostMAC            types.MAC // host side
 	IPv4               netip.Addr
@@ -90,7 +91,7 @@ func (r *Request) row() endpoint.Row {
 	return endpoint.Row{
 		Link: endpoint.Link{
 			ContainerID: r.ContainerID, ContainerInterface: r.ContainerInterface, Network: r.Network, NetNS: r.NetNS,
-			HostInterface: r.HostInterface, IfIndex: r.HostIfIndex, MAC: r.MAC, NodeMAC: r.HostMAC,
+			HostInterface: r.HostInterface, IfIndex: r.HostIfIndex, PeerIndex: r.PeerIndex, MAC: r.MAC, NodeMAC: r.HostMAC,
 			IPv4: r.IPv4, IPv6: r.IPv6, Pool: r.Pool,
 		},
 		Pod:           endpoint.Pod{Namespace: r.PodNamespace, Name: r.PodName, UID: r.PodUID},

@@ -10,8 +10,8 @@ import (
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ name, in, out, err string }{
-		{"a bare number is a local id", "42", "cilium-local:42", ""},
-		{"the prefix for local ids", "cilium-local:4095", "cilium-local:4095", ""},
+		{"a bare number is a local id", "42", "42", ""},
+		{"the prefix for local ids", "cilium-local:4095", "4095", ""},
 		{"zero is no id", "0", "", "from 1 to 4095"},
 		{"beyond the range", "4096", "", "from 1 to 4095"},
 		{"not a number", "abc", "", "from 1 to 4095"},

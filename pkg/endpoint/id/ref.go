@@ -34,11 +34,12 @@ type Ref struct {
 	Text string     // the other kinds: the part after the prefix
 }
 
-// String prints the form that Parse reads.
+// String prints the form that Parse reads, which people give too: of a number the
+// number alone.
 func (r Ref) String() string {
 	switch r.Kind {
 	case KindLocal:
-		return string(KindLocal) + ":" + strconv.Itoa(int(r.ID))
+		return strconv.Itoa(int(r.ID))
 	case KindIPv4, KindIPv6:
 		return string(r.Kind) + ":" + r.Addr.String()
 	}
@@ -104,11 +105,11 @@ func ParseNumber(s string) (uint16, error) {
 func parseAddr(kind Kind, s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("endpoint reference %s: %w", kind, err)
+		return netip.Addr{}, fmt.Errorf("endpoint reference %s:%s: %q is no address; write one such as ipv4:10.0.0.7 or ipv6:fd00::7", kind, s, s)
 	}
 	a = a.Unmap().WithZone("")
 	if a.Is4() != (kind == KindIPv4) {
-		return netip.Addr{}, fmt.Errorf("endpoint reference %s: %s is of the other family", kind, s)
+		return netip.Addr{}, fmt.Errorf("endpoint reference %s:%s: the address is of the other family; write ipv4: before an IPv4 address, ipv6: before an IPv6 one", kind, s)
 	}
 	return a, nil
 }

@@ -157,16 +157,26 @@ func (r *Resolver) Attach(ctx context.Context, e *endpoint.Endpoint) error {
 	return nil
 }
 
+// Labels are those that a pod's object gives it now; nil: none is known.
+func (r *Resolver) Labels(p endpoint.Pod) labels.LabelArray {
+	f := r.look(&endpoint.Row{Pod: p})
+	if f.source != sourcePod {
+		return nil
+	}
+	return f.ids
+}
+
 // Resume follows the pod of a restored endpoint in the background. The labels of
-// the record stay until built is closed and the pod is seen; an endpoint whose
-// record has none gets reserved:init after Patience.
+// the record stay until built is closed and the pod is seen, as does an identity
+// whose labels are not known; an endpoint whose record has neither gets
+// reserved:init after Patience.
 func (r *Resolver) Resume(e *endpoint.Endpoint, built <-chan struct{}) {
 	go func() {
 		if e.Row().Pod.Namespace == "" { // in records of former versions
 			_ = e.Update(func(t *endpoint.Turn) { t.Row.Pod.Namespace = r.PodNamespace("", t.Row.RequestLabels) })
 		}
 		row := e.Row()
-		if len(row.Labels) == 0 {
+		if len(row.Labels) == 0 && row.Identity == 0 {
 			_ = r.Attach(e.Alive(), e) // it fails only when the endpoint goes away
 			return
 		}

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -231,7 +232,7 @@ func TestARestoredEndpointKeepsItsLabelsUntilThePodIsSeen(t *testing.T) {
 		e.Close()
 
 		after := newScene(t) // empty tables: the source has said nothing yet
-		recs, _, err := endpoint.ReadAll(s.cfg.StateDir)
+		recs, _, err := endpoint.ReadAll(s.cfg.StateDir, "")
 		require.NoError(t, err)
 		again := endpoint.Restore(after.cfg, recs[0])
 		t.Cleanup(again.Close)
@@ -260,7 +261,7 @@ func (s *scene) restored(ls labels.LabelArray, request map[string]string) *endpo
 	require.NoError(s.t, before.SetLabels(ls, nil, nil))
 	synctest.Wait()
 	before.Close()
-	recs, _, err := endpoint.ReadAll(s.cfg.StateDir)
+	recs, _, err := endpoint.ReadAll(s.cfg.StateDir, "")
 	require.NoError(s.t, err)
 	e := endpoint.Restore(s.cfg, recs[0])
 	s.t.Cleanup(e.Close)
@@ -321,5 +322,26 @@ func TestN05EveryEndpointHasTheNameOfItsNamespaceAsALabel(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "shop", value(e, labels.KeyNamespaceName), "the record of a version that did not know the label, and no Pod object")
 		require.Equal(t, "api", value(e, "app"))
+	})
+}
+
+// Who is refused gets no labels, so that nothing is built.
+func TestN01WhoIsNotAdmittedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.namespace("red")
+		s.pod("u1", "api", "Running")
+		why := errors.New("it may be selected by what cannot be read")
+		s.r.Admit(func(p endpoint.Pod, ls labels.LabelArray) error {
+			if v, _ := ls.Get(labels.SourceK8s, "app"); v == "api" && p.Name == "api" {
+				return why
+			}
+			return nil
+		})
+		e := s.endpoint("u1", nil)
+		require.ErrorIs(t, s.r.Attach(t.Context(), e), why)
+		require.Empty(t, e.Row().Labels)
+		s.pod("u1", "web", "Running")
+		require.NoError(t, s.r.Attach(t.Context(), e))
 	})
 }

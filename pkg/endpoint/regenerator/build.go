@@ -63,7 +63,10 @@ func (w *work) run(ctx context.Context) (endpoint.Outcome, error) {
 		Entries: w.resolved.Entries, PolicyRevision: w.resolved.Revision, Degraded: w.degraded,
 	}
 	if w.resolved.Keep != "" {
-		out.Entries, out.Settings.Enforcement = w.row.RealizedPolicy, w.row.KernelSettings.Enforcement
+		out.Entries = w.row.RealizedPolicy
+		if w.row.Built() {
+			out.Settings.Enforcement = w.row.KernelSettings.Enforcement
+		}
 	}
 	if w.slot == 0 {
 		out.Entries = nil

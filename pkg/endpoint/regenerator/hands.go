@@ -11,6 +11,7 @@ import (
 	"github.com/weirnet/weir/pkg/datapath/orchestrator"
 	"github.com/weirnet/weir/pkg/datapath/route"
 	"github.com/weirnet/weir/pkg/datapath/sysctl"
+	"github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/plan"
 	"github.com/weirnet/weir/pkg/maps/ctmap"
 )
@@ -75,10 +76,16 @@ func (c Links) Connect(_ context.Context, l plan.Layout) error {
 	if err != nil {
 		return err
 	}
+	if m := host.Mark; m.Endpoint != l.ID || m.PodMAC != l.MAC || !host.Marked {
+		m.Endpoint, m.PodMAC = l.ID, l.MAC
+		if err := link.SetMark(l.IfIndex, m); err != nil {
+			return err
+		}
+	}
 	if err := link.SetSilent(l.IfIndex); err != nil {
 		return err
 	}
-	if err := sysctl.Set(sysctl.VethSettings(host.Name, c.IPv4, c.IPv6)); err != nil {
+	if err := sysctl.SetVeth(host.Name, c.IPv4, c.IPv6); err != nil {
 		return err
 	}
 	if err := link.SetUp(l.IfIndex); err != nil {
@@ -100,23 +107,33 @@ func (c Links) Disconnect(_ context.Context, l plan.Layout) error {
 			return err
 		}
 	}
-	if err := link.SetDown(l.IfIndex); err != nil && !errors.Is(err, link.ErrNotFound) {
+	host, err := link.ByIndex(l.IfIndex)
+	if err == nil && host.Mark.Endpoint != l.ID && host.MAC != l.NodeMAC {
+		return nil // the index is somebody else's now
+	}
+	if err == nil {
+		err = link.SetDown(l.IfIndex)
+	}
+	if err != nil && !errors.Is(err, link.ErrNotFound) {
 		return err
 	}
 	return nil
 }
 
-// LinkExists reports whether the host side is still there under the name and
-// the index of the endpoint's record.
-func (c Links) LinkExists(ifindex int, name string) (bool, error) {
-	h, err := link.ByIndex(ifindex)
+// LinkExists reports whether the host side is still there: a link of its index,
+// with the same peer, whatever its name is now. Records of former builds do not
+// tell the peer; then the hardware address or the name has to be the same.
+func (c Links) LinkExists(l endpoint.Link) (bool, error) {
+	h, err := link.ByIndex(l.IfIndex)
 	switch {
 	case errors.Is(err, link.ErrNotFound):
 		return false, nil
 	case err != nil:
 		return false, err
+	case l.PeerIndex != 0:
+		return h.PeerIndex == l.PeerIndex, nil
 	}
-	return name == "" || h.Name == name, nil
+	return h.PeerIndex != 0 && (h.MAC == l.NodeMAC || h.Name == l.HostInterface), nil
 }
 
 // Conntrack forgets flows in the maps of both families.

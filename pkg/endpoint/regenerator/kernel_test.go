@@ -373,10 +373,10 @@ func (k *kernel) link(ifindex int, there bool) {
 	k.links[ifindex] = there
 }
 
-func (k *kernel) LinkExists(ifindex int, _ string) (bool, error) {
+func (k *kernel) LinkExists(l endpoint.Link) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.links[ifindex], nil
+	return k.links[l.IfIndex], nil
 }
 
 // identities counts references; the kernel's policy maps know what it announces.
@@ -451,6 +451,7 @@ type policies struct {
 	revision uint64
 	hook     func(*endpoint.Row)
 	fail     error
+	keep     string
 }
 
 func (p *policies) Resolve(_ context.Context, row *endpoint.Row) (regenerator.Resolved, error) {
@@ -461,6 +462,7 @@ func (p *policies) Resolve(_ context.Context, row *endpoint.Row) (regenerator.Re
 		out.Entries[policytypes.Key{Identity: row.Identity, Port: uint16(i)}] = policytypes.Entry{Rule: 1, Verdict: policytypes.Allow}
 	}
 	err := p.fail
+	out.Keep = p.keep
 	p.mu.Unlock()
 	if hook != nil {
 		hook(row)

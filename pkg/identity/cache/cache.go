@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 )
 
-// FileName is the checkpoint's name inside Config.StateDir.
-const FileName = "local_allocator_state.json"
+// FileName is the checkpoint's name inside Config.Dir.
+const FileName = "identities.json"
 
 // DefaultRest is how long a released number stays unused.
 const DefaultRest = 10 * time.Second
@@ -25,11 +28,17 @@ var ErrExhausted = errors.New("no identity number left")
 
 // Config of a Cache. The zero value of every field but Logger works.
 type Config struct {
-	Logger   *slog.Logger
-	StateDir string                     // of the checkpoint; empty: numbers do not survive a restart
-	Busy     []identity.NumericIdentity // numbers found in kernel maps at start; only the set that the checkpoint names for one gets it
-	Min, Max identity.NumericIdentity   // range of the global scope; 0: 256 and 65535
-	LocalMin identity.NumericIdentity   // range of the local scope; 0: the whole scope
+	Logger *slog.Logger
+	Dir    string // of the checkpoint, on a disk that survives a reboot; empty: numbers do not survive a restart
+	Former string // the checkpoint's path of former builds, taken over where there is none in Dir
+	// Busy are the numbers found in kernel maps at the start. Only the set that the
+	// checkpoint or Known names for one gets it.
+	Busy []identity.NumericIdentity
+	// Known are numbers whose sets are known from elsewhere: records of endpoints,
+	// prefixes of the kernel. They count where the checkpoint says nothing else.
+	Known    identity.IdentityMap
+	Min, Max identity.NumericIdentity // range of the global scope; 0: 256 and 65535
+	LocalMin identity.NumericIdentity // range of the local scope; 0: the whole scope
 	LocalMax identity.NumericIdentity
 	Rest     time.Duration    // how long a released number stays unused; 0: DefaultRest, negative: not at all
 	Now      func() time.Time // nil: time.Now
@@ -62,8 +71,9 @@ type entry struct {
 	extra      fields // of its record in the checkpoint, not known to this version
 }
 
-// New returns a cache with the numbers of the checkpoint held for their label
-// sets. It fails if the checkpoint cannot be read or moved aside.
+// New returns a cache with the numbers of the checkpoint, and those known from
+// elsewhere, held for their label sets. A checkpoint that cannot be used is set
+// aside.
 func New(cfg Config) (*Cache, error) {
 	c := &Cache{
 		log: cfg.Logger, rest: cfg.Rest, now: cfg.Now,
@@ -83,14 +93,37 @@ func New(cfg Config) (*Cache, error) {
 	for _, id := range cfg.Busy {
 		c.busy[id] = true
 	}
-	if cfg.StateDir == "" {
-		return c, nil
+	if cfg.Dir != "" {
+		if err := atomicfile.Dir(cfg.Dir, 0o750); err != nil {
+			return nil, fmt.Errorf("directory of the identities' checkpoint: %w", err)
+		}
+		c.file = newCheckpoint(filepath.Join(cfg.Dir, FileName), c.log)
+		c.restore(cfg.Former)
 	}
-	c.file = newCheckpoint(filepath.Join(cfg.StateDir, FileName), c.log)
-	if err := c.restore(); err != nil {
-		return nil, err
+	for _, id := range slices.Sorted(maps.Keys(cfg.Known)) {
+		if err := c.Hold(id, cfg.Known[id]); err != nil {
+			c.log.Debug("What is known of an identity elsewhere is not used", "identity", uint32(id), "error", err)
+		}
 	}
 	return c, nil
+}
+
+// Hold keeps a number for its label set, as one of the checkpoint. It fails for a
+// number or a set that is held or used already.
+func (c *Cache) Hold(id identity.NumericIdentity, a labels.LabelArray) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hold(record{ID: id, Labels: a.Key()})
+}
+
+// Held returns the labels of a number in use or held; nil: it is not known.
+func (c *Cache) Held(id identity.NumericIdentity) labels.LabelArray {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byID[id]; e != nil {
+		return e.array
+	}
+	return nil
 }
 
 // Allocate takes a reference on the identity of a label set and returns it with

@@ -110,7 +110,7 @@ func TestReservedLabelBesideOrdinaryOnesIsRefused(t *testing.T) {
 }
 
 func TestManyGoroutinesAgreeOnOneNumberPerSet(t *testing.T) {
-	c := open(t, Config{StateDir: t.TempDir(), Rest: -1})
+	c := open(t, Config{Dir: t.TempDir(), Rest: -1})
 	const sets, workers, rounds = 8, 16, 60
 	var wg sync.WaitGroup
 	errs := make(chan error, workers)
@@ -173,7 +173,7 @@ func TestNumbersGoRound(t *testing.T) {
 }
 
 func TestBatchFailsSetBySet(t *testing.T) {
-	c := open(t, Config{StateDir: t.TempDir(), Min: 256, Max: 256})
+	c := open(t, Config{Dir: t.TempDir(), Min: 256, Max: 256})
 	rs := c.AllocateAll(ctx, []labels.LabelArray{app("a"), app("b"), app("a")})
 	require.NoError(t, rs[0].Err)
 	require.True(t, rs[0].IsNew)
@@ -190,7 +190,7 @@ func TestAnySequenceKeepsTheRules(t *testing.T) {
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {
 		run++
-		cfg := Config{StateDir: fmt.Sprintf("%s/%d", dir, run), Min: 256, Max: 261, Rest: -1}
+		cfg := Config{Dir: fmt.Sprintf("%s/%d", dir, run), Min: 256, Max: 261, Rest: -1}
 		c := open(t, cfg)
 		refs, numbers := map[string]int{}, map[string]identity.NumericIdentity{}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {

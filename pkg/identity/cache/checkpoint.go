@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,7 +16,7 @@ import (
 	"github.com/weirnet/weir/pkg/labels"
 )
 
-// formatVersion of the checkpoint. A reader refuses a greater one.
+// formatVersion of the checkpoint. A greater one is read as far as it is known.
 const formatVersion = 1
 
 // fields are the members of a JSON object that this version does not know.
@@ -150,8 +148,8 @@ func decode(data []byte) (s contents, extra fields, err error) {
 	if err := extra.take("version", &version); err != nil {
 		return s, nil, err
 	}
-	if version < 1 || version > formatVersion {
-		return s, nil, fmt.Errorf("version %d is not known; this program reads up to version %d", version, formatVersion)
+	if version < 1 {
+		return s, nil, fmt.Errorf("version %d is not known", version)
 	}
 	if err := errors.Join(extra.take("next", &s.next), extra.take("identities", &s.records)); err != nil {
 		return s, nil, err
@@ -172,29 +170,49 @@ func (f fields) take(name string, into any) error {
 	return nil
 }
 
-// restore reads the checkpoint into an empty cache.
-func (c *Cache) restore() error {
-	f := c.file
-	if err := os.MkdirAll(filepath.Dir(f.path), 0o750); err != nil {
-		return fmt.Errorf("state directory of identities: %w", err)
+// restore reads the checkpoint into an empty cache: its own, or that of a former
+// build where there is none.
+func (c *Cache) restore(former string) {
+	damage := atomicfile.Load(c.file.path, c.read)
+	if damage == nil && c.file.extra == nil && former != "" {
+		damage = atomicfile.Load(former, func(data []byte) error {
+			if err := c.read(data); err != nil {
+				return err
+			}
+			c.file.extra = fields{}
+			if err := c.file.write(c.file.path, data); err != nil {
+				return nil // the next write of the checkpoint says so
+			}
+			return os.Remove(former)
+		})
 	}
-	data, err := os.ReadFile(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if damage == nil {
+		return
 	}
-	if err != nil {
-		return fmt.Errorf("checkpoint of identities: %w; repair it or move it away", err)
+	n := 0
+	text, _ := os.ReadFile(damage.Path) // of a directory there is none
+	for _, m := range numbersInDamage.FindAllSubmatch(text, -1) {
+		if id, err := strconv.ParseUint(string(m[1]), 10, 32); err == nil {
+			c.busy[identity.NumericIdentity(id)] = true
+			n++
+		}
 	}
+	c.log.Warn("Checkpoint of identities cannot be used: label sets that are not known otherwise get new numbers, the old numbers stay unused until the next restart",
+		"error", damage, "numbers", n)
+}
+
+// read takes the records of a checkpoint in.
+func (c *Cache) read(data []byte) error {
 	s, extra, err := decode(data)
 	if err != nil {
-		return c.moveAside(data, err)
+		return err
 	}
-	f.extra = extra
+	c.file.extra = extra
 	for _, r := range s.records {
 		if err := c.hold(r); err != nil {
 			c.busy[r.ID] = true
-			f.log.Warn("An identity of the checkpoint is not usable; its labels get a new number and its number stays unused",
-				"file", f.path, "identity", uint32(r.ID), "labels", r.Labels, "error", err)
+			c.log.Warn("An identity of the checkpoint is not usable; its labels get a new number and its number stays unused",
+				"file", c.file.path, "identity", uint32(r.ID), "labels", r.Labels, "error", err)
 		}
 	}
 	for _, space := range c.spaces {
@@ -227,23 +245,3 @@ func (c *Cache) hold(r record) error {
 }
 
 var numbersInDamage = regexp.MustCompile(`"id"\s*:\s*(\d{1,10})`)
-
-// moveAside renames a file that cannot be read and blocks every number that can
-// still be seen in it.
-func (c *Cache) moveAside(data []byte, why error) error {
-	f := c.file
-	aside := f.path + ".damaged"
-	if err := os.Rename(f.path, aside); err != nil {
-		return fmt.Errorf("checkpoint of identities is damaged (%w) and cannot be moved aside: %w", why, err)
-	}
-	n := 0
-	for _, m := range numbersInDamage.FindAllSubmatch(data, -1) {
-		if id, err := strconv.ParseUint(string(m[1]), 10, 32); err == nil {
-			c.busy[identity.NumericIdentity(id)] = true
-			n++
-		}
-	}
-	f.log.Warn("Checkpoint of identities cannot be read: label sets get new numbers, the old numbers stay unused until the next restart",
-		"file", f.path, "kept", aside, "numbers", n, "error", why)
-	return nil
-}

@@ -14,12 +14,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/labels"
 )
 
 func TestKilledAgentFindsTheSameNumbers(t *testing.T) {
-	cfg := Config{StateDir: t.TempDir()}
+	cfg := Config{Dir: t.TempDir()}
 	c := open(t, cfg)
 	a, p := take(t, c, app("a")), take(t, c, set(t, "cidr:10.0.0.0/8", "reserved:world-ipv4"))
 	take(t, c, app("b"))
@@ -40,7 +41,7 @@ func TestKilledAgentFindsTheSameNumbers(t *testing.T) {
 }
 
 func TestReleasedNumbersLeaveTheFileWithTheNextWrite(t *testing.T) {
-	cfg := Config{StateDir: t.TempDir()}
+	cfg := Config{Dir: t.TempDir()}
 	c := open(t, cfg)
 	a := take(t, c, app("a"))
 	_, err := c.Release(ctx, a)
@@ -51,8 +52,8 @@ func TestReleasedNumbersLeaveTheFileWithTheNextWrite(t *testing.T) {
 }
 
 func TestBusyNumberGoesOnlyToTheSetOfTheCheckpoint(t *testing.T) {
-	cfg := Config{StateDir: t.TempDir(), Min: 256, Max: 258, Busy: []identity.NumericIdentity{256, 257}}
-	c := open(t, Config{StateDir: cfg.StateDir, Min: 256, Max: 258})
+	cfg := Config{Dir: t.TempDir(), Min: 256, Max: 258, Busy: []identity.NumericIdentity{256, 257}}
+	c := open(t, Config{Dir: cfg.Dir, Min: 256, Max: 258})
 	require.EqualValues(t, 256, take(t, c, app("a")))
 	c = open(t, cfg)
 	require.EqualValues(t, 258, take(t, c, app("b")))
@@ -69,7 +70,6 @@ func logger() (*slog.Logger, *bytes.Buffer) {
 func TestDamagedCheckpointIsMovedAsideAndItsNumbersStayUnused(t *testing.T) {
 	for name, text := range map[string]string{
 		"cut off":       `{"version":1,"next":{},"identities":[{"id":256,"labels":"k8s:app=a;"},{"id": 257,"lab`,
-		"newer version": `{"version":2,"next":{},"identities":[{"id":256,"labels":"x"},{"id":257,"labels":"y"}]}`,
 		"no version":    `{"identities":[{"id":256},{"id":257}]}`,
 		"wrong type":    `{"version":1,"next":{},"identities":[{"id":256,"labels":7},{"id":257,"labels":""}]}`,
 		"not an object": `["id",{"id":256},{"id":257}]`,
@@ -79,13 +79,16 @@ func TestDamagedCheckpointIsMovedAsideAndItsNumbersStayUnused(t *testing.T) {
 			path := filepath.Join(dir, FileName)
 			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			log, out := logger()
-			c := open(t, Config{StateDir: dir, Logger: log})
-			require.Contains(t, out.String(), "label sets get new numbers")
+			c := open(t, Config{Dir: dir, Logger: log})
+			require.Contains(t, out.String(), "label sets that are not known otherwise get new numbers")
 			require.EqualValues(t, 258, take(t, c, app("other")))
-			kept, err := os.ReadFile(path + ".damaged")
+			aside, err := atomicfile.ListAside(dir)
+			require.NoError(t, err)
+			require.Len(t, aside, 1)
+			kept, err := os.ReadFile(aside[0].Path)
 			require.NoError(t, err)
 			require.Equal(t, text, string(kept))
-			require.EqualValues(t, 258, take(t, open(t, Config{StateDir: dir}), app("other")), "a good file is there again")
+			require.EqualValues(t, 258, take(t, open(t, Config{Dir: dir}), app("other")), "a good file is there again")
 		})
 	}
 }
@@ -96,7 +99,7 @@ func TestOneBadRecordDoesNotSpoilTheOthers(t *testing.T) {
 		{"id":256,"labels":"k8s:app=a"},{"id":257,"labels":"k8s:app=b;"},{"id":258,"labels":"k8s:app=b;"},{"id":257,"labels":"k8s:app=c;"},
 		{"id":16777217,"labels":"k8s:app=d;"},{"id":1,"labels":"k8s:app=e;"},{"id":259,"labels":"k8s:app=x;reserved:init=;"}]}`), 0o600))
 	log, out := logger()
-	c := open(t, Config{StateDir: dir, Logger: log})
+	c := open(t, Config{Dir: dir, Logger: log})
 	require.Equal(t, 6, bytes.Count(out.Bytes(), []byte("level=WARN")))
 	require.EqualValues(t, 257, take(t, c, app("b")))
 	require.EqualValues(t, 260, take(t, c, app("d")), "numbers of bad records stay unused")
@@ -107,7 +110,7 @@ func TestUnknownMembersOfTheCheckpointAreKept(t *testing.T) {
 	path := filepath.Join(dir, FileName)
 	require.NoError(t, os.WriteFile(path, []byte(
 		`{"version":1,"next":{"global":300},"colour":"red","identities":[{"id":256,"labels":"k8s:app=a;","since":[1]}]}`), 0o600))
-	c := open(t, Config{StateDir: dir})
+	c := open(t, Config{Dir: dir})
 	require.EqualValues(t, 300, take(t, c, app("b")))
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -118,7 +121,7 @@ func TestUnknownMembersOfTheCheckpointAreKept(t *testing.T) {
 }
 
 func TestAllocationsThatWaitShareOneWrite(t *testing.T) {
-	c := open(t, Config{StateDir: t.TempDir()})
+	c := open(t, Config{Dir: t.TempDir()})
 	started, proceed := make(chan struct{}, 100), make(chan struct{})
 	writes := 0
 	write := c.file.write
@@ -151,11 +154,11 @@ func TestAllocationsThatWaitShareOneWrite(t *testing.T) {
 	close(proceed)
 	wg.Wait()
 	require.Equal(t, 2, writes, "the first, and one for the whole burst")
-	require.Len(t, open(t, Config{StateDir: filepath.Dir(c.file.path)}).byID, burst+1)
+	require.Len(t, open(t, Config{Dir: filepath.Dir(c.file.path)}).byID, burst+1)
 }
 
 func TestBatchIsOneWrite(t *testing.T) {
-	c := open(t, Config{StateDir: t.TempDir()})
+	c := open(t, Config{Dir: t.TempDir()})
 	writes, write := 0, c.file.write
 	c.file.write = func(path string, data []byte) error { writes++; return write(path, data) }
 	sets := make([]labels.LabelArray, 500)
@@ -169,7 +172,7 @@ func TestBatchIsOneWrite(t *testing.T) {
 }
 
 func TestNumberThatCannotBeRecordedIsNotGivenOut(t *testing.T) {
-	cfg := Config{StateDir: t.TempDir()}
+	cfg := Config{Dir: t.TempDir()}
 	c := open(t, cfg)
 	full := errors.New("no space left on device")
 	write := c.file.write
@@ -186,7 +189,7 @@ func TestNumberThatCannotBeRecordedIsNotGivenOut(t *testing.T) {
 }
 
 func TestWaitForTheDiskEndsWithTheContext(t *testing.T) {
-	c := open(t, Config{StateDir: t.TempDir()})
+	c := open(t, Config{Dir: t.TempDir()})
 	<-c.file.turn // somebody is writing
 	done, cancel := context.WithCancel(ctx)
 	cancel()
@@ -196,19 +199,53 @@ func TestWaitForTheDiskEndsWithTheContext(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestUnreadableCheckpointIsAnError(t *testing.T) {
+func TestN25ADirectoryInTheCheckpointsPlaceIsSetAside(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, FileName), 0o700))
-	_, err := New(Config{StateDir: dir})
-	require.ErrorContains(t, err, "checkpoint of identities")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, FileName, "x"), 0o700))
+	id := take(t, open(t, Config{Dir: dir}), app("a"))
+	require.Equal(t, id, take(t, open(t, Config{Dir: dir}), app("a")), "a good file is there again")
+}
+
+// Without the checkpoint, numbers come from what else knows them, and those that
+// nobody knows are given to nobody.
+func TestN25ALostCheckpointKeepsTheNumbersThatAreKnownElsewhere(t *testing.T) {
+	for name, text := range map[string]string{"lost": "", "damaged": "{", "in conflict": `{"version":1,"next":{},"identities":[{"id":301,"labels":"k8s:app=z;"}]}`} {
+		dir := t.TempDir()
+		if text != "" {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o600))
+		}
+		c := open(t, Config{Dir: dir, Busy: []identity.NumericIdentity{256, 300, 301}, Known: identity.IdentityMap{300: app("a"), 301: app("b")}})
+		require.EqualValues(t, 300, take(t, c, app("a")), name)
+		if name == "in conflict" {
+			require.EqualValues(t, 301, take(t, c, app("z")), "the checkpoint is believed first")
+			require.EqualValues(t, 257, take(t, c, app("b")))
+			continue
+		}
+		require.EqualValues(t, 301, take(t, c, app("b")), name)
+		require.EqualValues(t, 257, take(t, c, app("new")), name)
+	}
+}
+
+func TestTheCheckpointOfAFormerBuildIsTakenOver(t *testing.T) {
+	dir, former := t.TempDir(), filepath.Join(t.TempDir(), "local_allocator_state.json")
+	require.NoError(t, os.WriteFile(former, []byte(`{"version":1,"next":{"global":300},"identities":[{"id":256,"labels":"k8s:app=a;"}]}`), 0o600))
+	require.EqualValues(t, 256, take(t, open(t, Config{Dir: dir, Former: former}), app("a")))
+	require.NoFileExists(t, former)
+	require.EqualValues(t, 256, take(t, open(t, Config{Dir: dir, Former: former}), app("a")))
+}
+
+func TestTheCheckpointOfANewerBuildIsReadAsFarAsItIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"version":2,"more":1,"next":{},"identities":[{"id":300,"labels":"k8s:app=a;"}]}`), 0o600))
+	require.EqualValues(t, 300, take(t, open(t, Config{Dir: dir}), app("a")))
 }
 
 func TestLeftoverTemporaryFileIsHarmless(t *testing.T) {
-	cfg := Config{StateDir: t.TempDir()}
-	require.NoError(t, os.WriteFile(filepath.Join(cfg.StateDir, FileName+".tmp"), []byte("{"), 0o600))
+	cfg := Config{Dir: t.TempDir()}
+	require.NoError(t, os.WriteFile(filepath.Join(cfg.Dir, FileName+".tmp"), []byte("{"), 0o600))
 	id := take(t, open(t, cfg), app("a"))
 	require.Equal(t, id, take(t, open(t, cfg), app("a")))
-	files, err := os.ReadDir(cfg.StateDir)
+	files, err := os.ReadDir(cfg.Dir)
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 }

@@ -5,7 +5,7 @@
 //
 // Allocate takes a reference on the number of a label set, Release gives it
 // back. Numbers move round robin through the range of their scope. The
-// checkpoint local_allocator_state.json remembers them.
+// checkpoint identities.json, on a disk that outlives a reboot, remembers them.
 //
 // # Neighbours
 //
@@ -25,11 +25,11 @@
 //
 // # After a restart
 //
-// New reads the checkpoint and holds every number for its label set until
-// ReleaseRestored. A damaged or newer checkpoint is moved aside to
-// local_allocator_state.json.damaged with a warning; every number that can still
-// be read in it is treated as busy, like those in Config.Busy, so label sets get
-// new numbers and no old one changes its meaning.
+// New reads the checkpoint, or that of a former build in its place, and holds every
+// number for its label set until ReleaseRestored. A damaged checkpoint is set aside
+// with a warning. Then Config.Known, from records and kernel, says which number is
+// whose; others that can still be read in it are treated as busy, like those in
+// Config.Busy, so that no old number changes its meaning.
 //
 // # Try it
 //

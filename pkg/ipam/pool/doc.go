@@ -14,7 +14,7 @@
 // An address has one owner. The gateway, the network and broadcast addresses of
 // IPv4 (not of a /31 or /32: RFC 3021) and the subnet-router anycast address of
 // IPv6 (RFC 4291 section 2.6.1) are not handed out. An address that was given
-// back is handed out again after all others. A Pool is not safe for concurrent
+// back is handed out again after all others. What Avoid names is not picked. A Pool is not safe for concurrent
 // use.
 //
 // # Try it

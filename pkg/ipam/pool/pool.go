@@ -29,6 +29,7 @@ type Pool struct {
 	freed map[netip.Addr]uint64 // given back since New, with the turn
 	queue []freed               // the order of freed, oldest first; an entry of another turn is void
 	turn  uint64                // counts addresses given back
+	avoid map[netip.Addr]bool   // inside and not the gateway; not picked by Take
 }
 
 // freed is an address that was given back in a turn.
@@ -120,33 +121,59 @@ func (p *Pool) SetNext(a netip.Addr) {
 // Take gives the owner the address that has been free for longest as far as the
 // pool knows. It fails with ErrExhausted.
 func (p *Pool) Take(owner string) (netip.Addr, error) {
-	if uint64(len(p.used)) >= p.size {
-		return netip.Addr{}, fmt.Errorf("pool %s %w: %d of %d", p.name, ErrExhausted, len(p.used), p.size)
+	busy, kept := uint64(len(p.used)), uint64(0) // kept: given back, and avoided
+	for a := range p.avoid {
+		if _, used := p.used[a]; !used {
+			busy++
+		}
+		if p.freed[a] != 0 {
+			kept++
+		}
 	}
-	if uint64(len(p.used)+len(p.freed)) >= p.size {
+	if busy >= p.size {
+		others := ""
+		if n := busy - uint64(len(p.used)); n > 0 {
+			others = fmt.Sprintf(", and %d belong to nodes", n)
+		}
+		return netip.Addr{}, fmt.Errorf("pool %s %w: %d of %d%s", p.name, ErrExhausted, len(p.used), p.size, others)
+	}
+	if busy+uint64(len(p.freed))-kept >= p.size {
 		a := p.oldestFreed()
 		p.use(a, owner)
 		return a, nil
 	}
-	// Some address is neither in use nor given back, so the search ends.
+	// Some address is neither in use nor given back nor avoided, so the search ends.
 	for {
 		a := p.next
 		if p.next = a.Next(); a == p.last {
 			p.next = p.first
 		}
-		if _, used := p.used[a]; !used && p.freed[a] == 0 && a != p.gateway {
+		if _, used := p.used[a]; !used && p.freed[a] == 0 && a != p.gateway && !p.avoid[a] {
 			p.use(a, owner)
 			return a, nil
 		}
 	}
 }
 
-// oldestFreed returns the address that was given back first.
+// oldestFreed returns the address that was given back first and may be picked.
+// There is one.
 func (p *Pool) oldestFreed() netip.Addr {
 	for p.void(p.queue[0]) {
 		p.queue = p.queue[1:]
 	}
-	return p.queue[0].addr
+	i := slices.IndexFunc(p.queue, func(f freed) bool { return !p.void(f) && !p.avoid[f.addr] })
+	return p.queue[i].addr
+}
+
+// Avoid makes Take pass over these addresses, in place of those of the last call.
+// Those outside the pool are ignored. TakeAddr still gives them.
+func (p *Pool) Avoid(addrs []netip.Addr) {
+	p.avoid = map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if p.inside(a) && a != p.gateway {
+			p.avoid[a] = true
+		}
+	}
 }
 
 func (p *Pool) void(f freed) bool { return p.freed[f.addr] != f.turn }

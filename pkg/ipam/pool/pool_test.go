@@ -164,3 +164,33 @@ func TestAddressesComeBackAsLateAsPossible(t *testing.T) {
 		}
 	})
 }
+
+func TestN30WhatIsAvoidedIsNotPickedHoweverThePoolWasUsed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := make1(t, "10.0.0.0/28", "")
+		all := make([]netip.Addr, 0, 13)
+		for a := netip.MustParseAddr("10.0.0.2"); a.Compare(netip.MustParseAddr("10.0.0.15")) < 0; a = a.Next() {
+			all = append(all, a)
+		}
+		used, avoid := map[netip.Addr]bool{}, []netip.Addr{}
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0:
+				avoid = rapid.SliceOfN(rapid.SampledFrom(append(all, p.Gateway(), netip.MustParseAddr("10.9.9.9"))), 0, 14).Draw(t, "avoid")
+				p.Avoid(avoid)
+			case 1:
+				a := rapid.SampledFrom(all).Draw(t, "free")
+				require.Equal(t, used[a], p.Free(a))
+				delete(used, a)
+			default:
+				a, err := p.Take("o")
+				left := slices.ContainsFunc(all, func(a netip.Addr) bool { return !used[a] && !slices.Contains(avoid, a) })
+				require.Equal(t, left, err == nil, "%v", err)
+				if err == nil {
+					require.False(t, used[a] || slices.Contains(avoid, a), "%s", a)
+					used[a] = true
+				}
+			}
+		}
+	})
+}

@@ -35,7 +35,8 @@
 //
 // Inserting into the outer array waits for a grace period (8 to 24 ms), so empty
 // maps are kept ready; a goroutine adds more in batches. Released slots beyond
-// that number give their maps back and share one that stays empty. No descriptor of a
+// that number give their maps back and share one that stays empty, with the last slot,
+// which holds it always. No descriptor of a
 // slot's map is kept: it is opened by its id while it is written or read.
 //
 // Nobody else writes to the maps; Repair, called now and then, mends what was
@@ -45,9 +46,10 @@
 //
 // The outer array is recognised by its pin path <root>/maps/weir_policy, a slot
 // by its number in the endpoint's configuration. Adopt takes it over as it is;
-// its contents are read when the first policy result is there. ReleaseUnadopted
-// frees what no restored endpoint claimed. Until then only slots that were
-// never filled are used.
+// its contents are read when the first policy result is there. A map that several
+// slots share is no policy, so these are free at once. ReleaseUnadopted
+// frees what no restored endpoint claimed, and what was kept ready is so again. Until
+// then only slots without a map of their own are used, and none is filled ahead.
 //
 // # Try it
 //

@@ -19,15 +19,16 @@ type contents interface {
 
 // array is the outer map; tests put one that fails in its place.
 type array interface {
-	// filled lists the slots that hold a map.
-	filled() ([]uint32, error)
+	// filled lists the slots that hold a map of their own, and those that share one
+	// which is not the one of empty: a former agent of another version left it.
+	filled() (own, strays []uint32, err error)
 	// open opens a slot's map.
 	open(slot uint32) (contents, error)
 	// refresh puts a new, empty map into each slot by one batch and returns
 	// after a grace period. Also with an error, done are the slots that have one.
 	refresh(slots []uint32) (done []uint32, err error)
-	// empty takes the maps out of slots by one batch: afterwards they share one
-	// empty map, which is never written to.
+	// empty takes the maps out of slots by one batch and returns after a grace
+	// period: afterwards they share one empty map, which is never written to.
 	empty(slots []uint32) error
 	close() error
 }
@@ -47,7 +48,7 @@ func outerSpec(slots uint32) *ebpf.MapSpec {
 // kernelArray is weir_policy itself.
 type kernelArray struct {
 	m      *ebpf.Map
-	shared *ebpf.Map // that all slots without a map of their own hold; nil of a Reader
+	shared *ebpf.Map // that the last slot and all that gave their map back hold; nil of a Reader
 }
 
 func (a *kernelArray) close() error {
@@ -57,18 +58,47 @@ func (a *kernelArray) close() error {
 	return a.m.Close()
 }
 
-func (a *kernelArray) filled() ([]uint32, error) {
-	var slots []uint32
-	for slot := range a.m.MaxEntries() {
-		id, err := a.id(slot)
-		if err != nil {
-			return nil, err
+// openShared takes over the map that an earlier agent left in the last slot for all
+// to share, or makes one and puts it there. One that is not empty is not shared.
+func (a *kernelArray) openShared() error {
+	last := a.m.MaxEntries() - 1
+	if left, err := a.open(last); err == nil {
+		empty := true
+		if err := left.each(func(key, entry) { empty = false }); err == nil && empty {
+			a.shared = left.(kernelContents).m
+			return nil
 		}
-		if id != 0 {
-			slots = append(slots, slot)
+		left.close()
+	}
+	m, err := bpf.Create(innerSpec())
+	if err != nil {
+		return fmt.Errorf("make an empty policy map: %w", err)
+	}
+	a.shared = m
+	return a.empty([]uint32{last})
+}
+
+// filled knows a shared map by the number of slots that hold it: no policy has two.
+func (a *kernelArray) filled() (own, strays []uint32, err error) {
+	last := a.m.MaxEntries() - 1
+	ids := make([]ebpf.MapID, last+1)
+	holders := map[ebpf.MapID]int{}
+	for slot := range ids {
+		if ids[slot], err = a.id(uint32(slot)); err != nil {
+			return nil, nil, err
+		}
+		holders[ids[slot]]++
+	}
+	for slot, id := range ids[:last] {
+		switch {
+		case id == 0 || id == ids[last]:
+		case holders[id] > 1:
+			strays = append(strays, uint32(slot))
+		default:
+			own = append(own, uint32(slot))
 		}
 	}
-	return slots, nil
+	return own, strays, nil
 }
 
 // id is the kernel's id of a slot's map; 0 if there is none.

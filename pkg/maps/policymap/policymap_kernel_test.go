@@ -289,3 +289,148 @@ func TestTheKernelKeepsNoMoreEmptyMapsThanSpares(t *testing.T) {
 		}
 	}
 }
+
+// held are the maps that the slots hold, and how many slots hold one of their own.
+func held(t *testing.T, s *Slots) (maps map[ebpf.MapID]int, own int) {
+	t.Helper()
+	maps = map[ebpf.MapID]int{}
+	for n := range s.limits.Slots {
+		id, err := s.outer.(*kernelArray).id(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps[id]++
+	}
+	delete(maps, 0)
+	last, err := s.outer.(*kernelArray).id(s.scratch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, holders := range maps {
+		if holders == 1 && id != last {
+			own++
+		}
+	}
+	return maps, own
+}
+
+func TestN03SlotsAreTheSameAfterManyRestarts(t *testing.T) {
+	limits := Limits{Slots: 96, Spares: 8} // at 8 a restart all would be used up after 10
+	s, root := openSlots(t, limits)
+	used := map[uint32]string{}
+	for i := range uint32(20) {
+		group := fmt.Sprint("g", i)
+		used[mustAcquire(t, s, group, 1, varied(i*10, 3))] = group
+	}
+	first := 0
+	for restart := range 40 {
+		if restart%2 == 0 { // the other ones are like a kill: nothing is finished
+			if err := s.refill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if s, err = Open(root, limits); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Stats(); st.Free < 40 {
+			t.Fatalf("restart %d: %+v", restart, st)
+		}
+		for n, group := range used {
+			if err := s.Adopt(n, group); err != nil {
+				t.Fatalf("restart %d: %v", restart, err)
+			}
+		}
+		if restart%5 == 4 { // a pod comes and goes before the leftovers are known
+			n := mustAcquire(t, s, "passing", 1, varied(9000, 3))
+			if used[n] != "" {
+				t.Fatalf("restart %d: slot %d belongs to %s", restart, n, used[n])
+			}
+			if err := s.Release(n, "passing"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.ReleaseUnadopted()
+		if err := s.refill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.refill(); err != nil { // what the goroutine may just have taken
+			t.Fatal(err)
+		}
+		maps, own := held(t, s)
+		if first == 0 {
+			first = len(maps)
+		}
+		if st := s.Stats(); len(maps) != first || own != 28 || st.Used != 20 || st.Spare != 8 || st.Left+st.Released != 0 {
+			t.Fatalf("restart %d: %d maps, at first %d; %d slots have one of their own; %+v", restart, len(maps), first, own, st)
+		}
+	}
+	for n, group := range used {
+		if err := s.Release(n, group); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The agent of c41cb37 left a map that many slots share with each restart.
+func TestN03SlotsThatAFormerVersionLeftAreFree(t *testing.T) {
+	limits := Limits{Slots: 64, Spares: 4}
+	s, root := openSlots(t, limits)
+	want := varied(1, 3)
+	n := mustAcquire(t, s, "a", 1, want)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := bpf.Open(outerSpec(0), root.Map(Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from := uint32(8); from < 60; from += 13 {
+		shared, err := bpf.Create(innerSpec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for slot := from; slot < from+13 && slot < 62; slot++ {
+			if err := m.Put(slot, uint32(shared.FD())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shared.Close()
+	}
+	scratch, err := bpf.Create(innerSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.Put(uint32(63), uint32(scratch.FD())), scratch.Close(), m.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(root, limits); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Adopt(10, "b"); err == nil {
+		t.Error("a slot without a policy was adopted")
+	}
+	if err := s.Adopt(n, "a"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint32(50) { // no room, if they were taken for policies
+		mustAcquire(t, s, fmt.Sprint("new", i), 1, varied(i*10, 1))
+	}
+	if got, err := s.Dump(n); err != nil || !maps.Equal(got, want) {
+		t.Errorf("the policy in force: %v, %v", got, err)
+	}
+	s.ReleaseUnadopted()
+	if err := s.refill(); err != nil {
+		t.Fatal(err)
+	}
+	if maps, own := held(t, s); len(maps) != own+1 {
+		t.Errorf("%d maps for %d slots: more than one is shared", len(maps), own)
+	}
+}

@@ -37,6 +37,9 @@ func (s *Slots) keepReady() {
 			return
 		}
 		wait = gather
+		if s.Stats().Left > 0 {
+			continue // of these the empty ones are to be the spares: ReleaseUnadopted wakes us
+		}
 		_ = s.refill()
 	}
 }
@@ -64,7 +67,7 @@ func (s *Slots) refill() error {
 		if len(b.dirty)+len(b.surplus) > 0 {
 			// A program may have read the old slot number just before the
 			// endpoint was switched and not have looked the slot up yet.
-			if _, err = s.outer.refresh([]uint32{s.scratch()}); err != nil {
+			if err = s.outer.empty([]uint32{s.scratch()}); err != nil {
 				err = fmt.Errorf("wait for programs that may still use released slots: %w", err)
 			}
 		}

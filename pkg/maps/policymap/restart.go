@@ -35,7 +35,7 @@ func (s *Slots) Adopt(number uint32, group string) error {
 // endpoint adopted. It is called once all endpoints are restored.
 func (s *Slots) ReleaseUnadopted() {
 	_ = s.lock.Do(func() error {
-		s.dirty = slices.AppendSeq(s.dirty, maps.Keys(s.unclaimed))
+		s.dirty = append(s.dirty, slices.Sorted(maps.Keys(s.unclaimed))...)
 		clear(s.unclaimed)
 		s.signal()
 		return nil
@@ -96,8 +96,11 @@ func OpenReader(root bpf.Root) (*Reader, error) {
 	return &Reader{&kernelArray{m: m}}, nil
 }
 
-// Slots lists the slots that hold a map, empty ones too.
-func (r *Reader) Slots() ([]uint32, error) { return r.outer.filled() }
+// Slots lists the slots that hold a map of their own, empty ones too.
+func (r *Reader) Slots() ([]uint32, error) {
+	own, _, err := r.outer.filled()
+	return own, err
+}
 
 // Dump reads the lines of a slot. While the agent changes it in place, some
 // lines may be missing.

@@ -130,16 +130,13 @@ func Open(root bpf.Root, limits Limits) (*Slots, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared, err := bpf.Create(innerSpec())
-	if err != nil {
-		m.Close()
-		return nil, fmt.Errorf("make an empty policy map: %w", err)
+	outer := &kernelArray{m: m}
+	if err := outer.openShared(); err != nil {
+		return nil, errors.Join(err, outer.close())
 	}
-	outer := &kernelArray{m, shared}
 	s, err := newSlots(outer, limits)
 	if err != nil {
-		outer.close()
-		return nil, err
+		return nil, errors.Join(err, outer.close())
 	}
 	s.m = m
 	return s, nil
@@ -167,17 +164,23 @@ func newSlots(outer array, limits Limits) (*Slots, error) {
 		used: map[uint32]*slot{}, byHash: map[uint64]*slot{}, unclaimed: map[uint32]bool{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	filled, err := outer.filled()
+	own, strays, err := outer.filled()
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range filled {
+	taken := map[uint32]bool{}
+	for _, n := range own {
 		if s.inRange(n) {
-			s.unclaimed[n] = true
+			s.unclaimed[n], taken[n] = true, true
+		}
+	}
+	for _, n := range strays {
+		if s.inRange(n) {
+			s.dirty, taken[n] = append(s.dirty, n), true
 		}
 	}
 	for n := s.scratch() - 1; n > 0; n-- { // low numbers are taken first
-		if !s.unclaimed[n] {
+		if !taken[n] {
 			s.vacant = append(s.vacant, n)
 		}
 	}

@@ -29,6 +29,9 @@ type Config struct {
 	Logger   *slog.Logger // nil: nothing is logged
 	StateDir string       // of rules.json; empty: rule numbers do not survive a restart
 	Mode     types.Mode
+	// Greatest is the greatest rule number that the kernel holds. It is asked where
+	// rules.json is missing or damaged. Nil: the kernel holds none.
+	Greatest func() types.RuleID
 }
 
 // Repository is safe for concurrent use.
@@ -62,15 +65,15 @@ type state struct {
 	index    *policy.Index
 }
 
-// New reads the rule numbers of earlier processes. The index knows the reserved
-// identities from the start.
+// New reads the rule numbers of earlier processes; a damaged file is set aside. The
+// index knows the reserved identities from the start.
 func New(cfg Config) (*Repository, error) {
-	rules, err := openRules(cfg.StateDir)
-	if err != nil {
-		return nil, err
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	rules, damage := openRules(cfg.StateDir, cfg.Greatest)
+	if damage != nil {
+		cfg.Logger.Warn("Rule numbers of before have no names; new ones begin above them", "error", damage, "from", rules.next)
 	}
 	r := &Repository{log: cfg.Logger, mode: cfg.Mode, rules: rules, needs: needs{}}
 	r.current.Store(&state{revision: 1, index: policy.NewIndex(identity.ReservedIdentities())})

@@ -2,14 +2,13 @@ package repository
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/weirnet/weir/pkg/atomicfile"
@@ -50,26 +49,45 @@ type savedRule struct {
 	Ref types.RuleRef `json:"ref"`
 }
 
-// openRules reads the table of earlier processes. A damaged file is an error: to
-// start without it could give a number to a second rule while the kernel still
-// holds the first.
-func openRules(dir string) (*ruleTable, error) {
-	t := &ruleTable{next: 1, full: 2 * maxRules, byText: map[string]types.RuleID{}, refs: map[types.RuleID]types.RuleRef{}}
+// openRules reads the table of earlier processes. Without it, missing or damaged,
+// numbers begin above the greatest one that the kernel holds and that can still be
+// seen in the file: no number may be that of a second rule while the kernel has the
+// first. Numbers of before then have no names.
+func openRules(dir string, greatest func() types.RuleID) (*ruleTable, *atomicfile.Damage) {
+	t := newRuleTable()
 	if dir == "" {
 		return t, nil
 	}
-	t.path = filepath.Join(dir, FileName)
-	text, err := os.ReadFile(t.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t, nil
+	path := filepath.Join(dir, FileName)
+	found := false
+	var text []byte
+	damage := atomicfile.Load(path, func(data []byte) error {
+		text = data
+		if err := t.read(data); err != nil {
+			t = newRuleTable() // some of it was taken in
+			return err
+		}
+		found = true
+		return nil
+	})
+	t.path = path
+	if !found && greatest != nil {
+		t.next = max(t.next, greatest()+1)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the rule numbers: %w", err)
+	for _, m := range numbersInDamage.FindAllSubmatch(text, -1) {
+		n, err := strconv.ParseUint(string(m[1]), 10, 32)
+		if err == nil && damage != nil && n < math.MaxUint32/2 {
+			t.next = max(t.next, types.RuleID(n)+1)
+		}
 	}
-	if err := t.read(text); err != nil {
-		return nil, fmt.Errorf("reading the rule numbers of %s: %w; remove the agent's pins and this file together", t.path, err)
-	}
-	return t, nil
+	return t, damage
+}
+
+// numbersInDamage are the numbers that a damaged file still shows.
+var numbersInDamage = regexp.MustCompile(`"(?:id|next)"\s*:\s*(\d{1,10})`)
+
+func newRuleTable() *ruleTable {
+	return &ruleTable{next: 1, full: 2 * maxRules, byText: map[string]types.RuleID{}, refs: map[types.RuleID]types.RuleRef{}}
 }
 
 func (t *ruleTable) read(text []byte) error {

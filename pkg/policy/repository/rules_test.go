@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weirnet/weir/pkg/atomicfile"
 	"github.com/weirnet/weir/pkg/identity"
 	"github.com/weirnet/weir/pkg/policy"
 	"github.com/weirnet/weir/pkg/policy/types"
@@ -45,7 +46,7 @@ func TestRuleNumbersSurviveARestartAndAreNotUsedTwice(t *testing.T) {
 	require.Equal(t, []string{filepath.Join(dir, FileName)}, left)
 }
 
-func TestADamagedOrForeignRuleTableIsRefused(t *testing.T) {
+func TestN25ADamagedOrForeignRuleTableIsSetAsideAndItsNumbersAreNotGivenAgain(t *testing.T) {
 	const rule = `{"Kind":0,"Resource":{"Kind":"NetworkPolicy","Name":"n"},"Section":"ingress"}`
 	for name, text := range map[string]string{
 		"empty": "", "cut off": `{"version":1,"ru`, "of a later release": `{"version":2}`, "of no version": `{}`,
@@ -57,26 +58,41 @@ func TestADamagedOrForeignRuleTableIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(text), 0o600))
-			_, err := New(Config{StateDir: dir})
-			require.ErrorContains(t, err, filepath.Join(dir, FileName))
-			require.ErrorContains(t, err, "remove the agent's pins and this file together")
-			kept, err := os.ReadFile(filepath.Join(dir, FileName))
+			r, err := New(Config{StateDir: dir, Greatest: func() types.RuleID { return 70 }})
+			require.NoError(t, err)
+			aside, err := atomicfile.ListAside(dir)
+			require.NoError(t, err)
+			require.Len(t, aside, 1)
+			kept, err := os.ReadFile(aside[0].Path)
 			require.NoError(t, err)
 			require.Equal(t, text, string(kept), "it is left for somebody to look at")
+			require.EqualValues(t, 71, r.rules.number(types.RuleRef{Kind: 3}), "the kernel has numbers up to 70")
+			require.NoError(t, r.rules.flush())
 		})
 	}
 	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, FileName), 0o700))
-	_, err := New(Config{StateDir: dir})
-	require.ErrorContains(t, err, "reading the rule numbers")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, FileName, "x"), 0o700))
+	r, err := New(Config{StateDir: dir, Greatest: func() types.RuleID { return 70 }})
+	require.NoError(t, err)
+	require.EqualValues(t, 71, r.rules.number(types.RuleRef{Kind: 3}))
+	require.NoError(t, r.rules.flush(), "nothing is in the way of a new file")
+
+	r, err = New(Config{StateDir: t.TempDir(), Greatest: func() types.RuleID { return 70 }})
+	require.NoError(t, err)
+	require.EqualValues(t, 71, r.rules.number(types.RuleRef{Kind: 3}), "the file was removed")
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"version":1,"next":900,"rules":[{"id":88`), 0o600))
+	r, err = New(Config{StateDir: dir, Greatest: func() types.RuleID { return 70 }})
+	require.NoError(t, err)
+	require.EqualValues(t, 901, r.rules.number(types.RuleRef{Kind: 3}), "numbers that can still be seen are not given again")
 }
 
 // The counter is kept apart from the rules: also a number whose rule is
 // forgotten is not given again.
 func TestForgottenNumbersAreNotGivenAgain(t *testing.T) {
 	dir := t.TempDir()
-	table, err := openRules(dir)
-	require.NoError(t, err)
+	table, damage := openRules(dir, nil)
+	require.Nil(t, damage)
 	ref := func(i int) types.RuleRef {
 		return types.RuleRef{Resource: types.Resource{Kind: "NetworkPolicy", Namespace: "x", Name: "n"}, Section: types.SectionIngress, Index: i}
 	}
@@ -99,14 +115,14 @@ func TestForgottenNumbersAreNotGivenAgain(t *testing.T) {
 	require.False(t, known)
 	require.NoError(t, table.flush())
 
-	table, err = openRules(dir)
-	require.NoError(t, err)
+	table, damage = openRules(dir, nil)
+	require.Nil(t, damage)
 	require.EqualValues(t, 5, table.number(ref(4)))
 	require.Equal(t, last+1, table.number(ref(10)), "the rule that had 11 gets a new number")
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, FileName), []byte(`{"version":1,"next":9,"rules":[]}`), 0o600))
-	table, err = openRules(dir)
-	require.NoError(t, err)
+	table, damage = openRules(dir, nil)
+	require.Nil(t, damage)
 	require.EqualValues(t, 9, table.number(ref(0)))
 }
 

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/client"
+	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 )
 
@@ -96,7 +97,7 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 		a.log.Info("the attachment exists", "link", v.hostName)
 		return a.finish(ctx, v, addrs, "")
 	}
-	v = veth{hostName: a.hostName(), podName: a.args.IfName, podMAC: a.conf.mac, mtu: mtu}
+	v = veth{hostName: a.hostName(), podName: a.args.IfName, podMAC: a.conf.mac, mtu: mtu, mark: a.mark()}
 	var lease gen.Lease
 	made := false
 	err = atOnce(func() (err error) {
@@ -216,6 +217,12 @@ func (a *addition) sameWishes(v veth, e gen.Endpoint) ([]netip.Addr, error) {
 		return nil, v1.Errorf(v1.CodeConflict, next, "the interface of container %s has the MAC address %s and not %s", a.args.ContainerID, v.podMAC, a.conf.mac)
 	}
 	return addrs, nil
+}
+
+// mark is what the link is to say of itself.
+func (a *addition) mark() link.Mark {
+	pod := a.pod.podRef()
+	return link.Mark{Container: a.args.ContainerID, Interface: a.args.IfName, Network: a.conf.Name, Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID}
 }
 
 // lease asks for addresses that return by themselves if the ADD does not finish.

@@ -63,6 +63,7 @@ type veth struct {
 	hostIndex, podIndex int
 	hostMAC, podMAC     types.MAC
 	mtu                 int // bytes
+	mark                link.Mark
 }
 
 // kernel builds and takes down links.
@@ -75,7 +76,8 @@ func (kernel) create(ctx context.Context, n *podNetns, v veth) (veth, error) {
 	if v.podMAC.IsZero() {
 		v.podMAC = link.NewMAC()
 	}
-	h, err := link.CreateVeth(ctx, link.Pair{HostName: v.hostName, PodName: v.podName, NetNS: n.fd(), HostMAC: v.hostMAC, PodMAC: v.podMAC, MTU: v.mtu})
+	v.mark.PodMAC = v.podMAC
+	h, err := link.CreateVeth(ctx, link.Pair{HostName: v.hostName, PodName: v.podName, NetNS: n.fd(), HostMAC: v.hostMAC, PodMAC: v.podMAC, MTU: v.mtu, Mark: v.mark})
 	v.hostIndex, v.podIndex = h.Index, h.PeerIndex
 	return v, err
 }
