@@ -38,7 +38,8 @@ func TestABuildThatFailsLeavesAuditModeAsItWas(t *testing.T) {
 				require.False(t, on, "call %d: %v", at, calls)
 				require.False(t, e.Row().KernelSettings.Audit)
 			}
-			require.NoError(t, e.WaitReady(t.Context()))
+			_, err := e.Wait(t.Context(), func(r *endpoint.Row) bool { return r.State == regeneration.StateReady && r.KernelSettings.Audit })
+			require.NoError(t, err)
 			on, err := k.Audit(e.ID)
 			require.NoError(t, err)
 			require.True(t, on)

@@ -134,6 +134,11 @@ func (a *addition) finish(ctx context.Context, v veth, addrs []netip.Addr, lease
 	if err != nil {
 		return nil, err
 	}
+	switch e.State { // ready once is enough: it may be built again already
+	case gen.EndpointDisconnecting, gen.EndpointDisconnected, gen.EndpointInvalid:
+		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeNotReady, "weir endpoint log "+fmt.Sprint(e.ID)+" tells why",
+			"endpoint %d is %s, not ready", e.ID, e.State))
+	}
 	if have, err := endpointAddrs(e); err != nil || e.Interface.HostIndex != v.hostIndex || !slices.Equal(have, addrs) {
 		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeConflict, "delete the pod; weir endpoint get "+fmt.Sprint(e.ID)+" shows what the agent has",
 			"endpoint %d is on link %d with %v, the pod on link %d with %v", e.ID, e.Interface.HostIndex, have, v.hostIndex, addrs))
