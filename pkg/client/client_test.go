@@ -210,6 +210,13 @@ func TestEveryOperationAgreesWithTheSpecInBothDirections(t *testing.T) {
 	require.Equal(t, "l1", lease.ID)
 	ok(c.Release(ctx, netip.MustParseAddr("fd00::7"), "l1"))
 
+	folders, err := c.Sources(ctx)
+	ok(err)
+	require.Equal(t, "/etc/weir/objects", folders.Sources[0].Path)
+	folder, err := c.AcceptSource(ctx, "/etc/weir/objects")
+	ok(err)
+	require.Equal(t, gen.SourceGood, folder.State)
+
 	watch, stop := context.WithCancel(ctx)
 	var got []gen.Event
 	port := uint16(80)

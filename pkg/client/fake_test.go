@@ -30,7 +30,7 @@ type joined struct {
 
 func newHandlers() gen.StrictServerInterface {
 	f := &fake{}
-	src := api.Sources{Status: f, Identities: f, Policies: f, Editor: fakeEditor{}, IPs: f, IPAM: fakeIPAM{}, Explainer: f, Events: f}
+	src := api.Sources{Status: f, Identities: f, Policies: f, Editor: fakeEditor{}, Keeper: fakeKeeper{}, IPs: f, IPAM: fakeIPAM{}, Explainer: f, Events: f}
 	return joined{api.NewHandlers(src, "9.9"), endpointapi.NewHandlers(f, f, f)}
 }
 
@@ -159,4 +159,14 @@ func (f *fake) Change(_ context.Context, ref id.Ref, s gen.EndpointSettings) (ge
 
 func (f *fake) DeleteContainer(context.Context, string, string, endpointapi.Only) (int, []error) {
 	return 1, nil
+}
+
+type fakeKeeper struct{}
+
+func (fakeKeeper) Sources(context.Context) []gen.Source {
+	return []gen.Source{{Path: "/etc/weir/objects", State: gen.SourceGood, Files: []gen.SourceFile{}}}
+}
+
+func (fakeKeeper) Accept(_ context.Context, folder string) (gen.Source, error) {
+	return gen.Source{Path: folder, State: gen.SourceGood, Files: []gen.SourceFile{}}, nil
 }

@@ -74,7 +74,7 @@ func refusing(t *testing.T, b *box.Box) (back func()) {
 	return func() { b.Record.Agent = agent }
 }
 
-// warned are the subjects of the status' warnings of a code.
+// subjects are those of the status' warnings of a code.
 func subjects(t *testing.T, b *box.Box, code string) (of []string) {
 	t.Helper()
 	s, err := b.Agent.Status(t.Context())
