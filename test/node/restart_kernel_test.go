@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -68,6 +69,13 @@ func TestB35KillsDuringAddsLeaveNothingHalfDone(t *testing.T) {
 	before := quiet(t, b)
 	var old []*lab.AttachedPod
 	failed, attached := 0, 0
+	one := time.Now()
+	warm := prepare(t, b, "churn", churned-1)
+	if err := errors.Join(b.Attach(t.Context(), warm), b.Detach(t.Context(), warm)); err != nil {
+		t.Fatal(err)
+	}
+	removeAll(t, b, []*lab.AttachedPod{warm})
+	span := 2 * time.Since(one) // within which an agent dies: some ADDs have ended by then, some have not
 	for round := range 15 {
 		fresh := make([]*lab.AttachedPod, 4)
 		for i := range fresh {
@@ -82,7 +90,7 @@ func TestB35KillsDuringAddsLeaveNothingHalfDone(t *testing.T) {
 		for i, p := range old {
 			wg.Go(func() { delErrs[i] = b.Detach(t.Context(), p) })
 		}
-		time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond)
+		time.Sleep(time.Duration(random.Int64N(int64(span))))
 		if err := unix.Kill(b.Record.AgentPID, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
