@@ -115,10 +115,7 @@ func (a *addition) attach(ctx context.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.State != gen.EndpointReady {
-		return nil, at(regeneration.StationCNIReply, v1.Errorf(v1.CodeNotReady, "weir endpoint log "+fmt.Sprint(e.ID)+" tells why",
-			"endpoint %d is %s, not ready", e.ID, e.State))
-	}
+	// The agent answers once the endpoint was ready; it may be building a newer policy by now.
 	a.log.Debug("endpoint ready", "endpoint", e.ID, "identity", e.Identity.ID)
 	return newResult(a.args.Netns, v, addrs), nil
 }
