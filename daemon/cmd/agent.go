@@ -185,7 +185,7 @@ func (a *agent) start(ctx cell.HookContext) error {
 	a.stop = stop
 	a.loop(run, "events", a.events.source.Run)
 	for _, name := range a.maps.postponed(a.cfg) {
-		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + ": another change of its size was not finished when the last agent ended, and is now", Next: "restart the agent to give it the size that is configured"})
+		a.warnings.Set(health.Warning{Code: "map-size", Subject: name, Text: name + " is not the size of its map yet, because an earlier change of it was not finished when the last agent ended", Next: "restart the agent, which costs no connection"})
 	}
 	a.tellAside()
 	a.tellReplaced()

@@ -68,6 +68,7 @@ func (h *Handlers) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) 
 	}
 	change, err := h.src.Editor.Apply(ctx, value(r.Params.File), doc)
 	if err != nil {
+		kept(ctx, change)
 		return nil, err
 	}
 	return gen.PutPolicy200JSONResponse(changeModel(change)), nil
@@ -80,6 +81,7 @@ func (h *Handlers) DeletePolicy(ctx context.Context, r gen.DeletePolicyRequestOb
 	}
 	change, err := h.src.Editor.Delete(ctx, r.Kind, namespace(r.Namespace), r.Name)
 	if err != nil {
+		kept(ctx, change)
 		return nil, err
 	}
 	return gen.DeletePolicy200JSONResponse(changeModel(change)), nil

@@ -112,20 +112,30 @@ func changing(r *http.Request, operation string) bool {
 // describe does not know is told by its name and path.
 func (t Trail) follow(next gen.StrictHandlerFunc, operation string) gen.StrictHandlerFunc {
 	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
-		answer, err := next(ctx, w, r, request)
 		if !changing(r, operation) {
-			return answer, err
+			return next(ctx, w, r, request)
 		}
+		c := Change{Who: peer(ctx), Action: operation, What: r.Method + " " + r.URL.Path}
+		asked(&c, request)
+		answer, err := next(context.WithValue(ctx, changeKey{}, &c), w, r, request)
 		if _, same := answer.(gen.PutEndpoint200JSONResponse); same && err == nil {
 			return answer, err // the endpoint was there
 		}
-		c := Change{Who: peer(ctx), Action: operation, What: r.Method + " " + r.URL.Path, Err: err}
-		asked(&c, request)
-		if err == nil {
+		if c.Err = err; err == nil {
 			done(&c, answer)
 		}
 		t.Tell(c)
 		return answer, err
+	}
+}
+
+type changeKey struct{}
+
+// kept tells the trail of a change of policies that an operation made although it
+// fails: it is kept, but not in force everywhere.
+func kept(ctx context.Context, p PolicyChange) {
+	if c, ok := ctx.Value(changeKey{}).(*Change); ok && p.Revision != 0 {
+		c.policies(changeModel(p))
 	}
 }
 

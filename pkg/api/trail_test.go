@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/api/v1/gen"
+	"github.com/weirnet/weir/pkg/policy/types"
 )
 
 func TestN52AChangeIsLoggedWithThePeerOfTheSocket(t *testing.T) {
@@ -97,4 +98,19 @@ func TestN52EveryChangeSaysWhatAndTheRevision(t *testing.T) {
 		require.Contains(t, log.String(), c.want)
 		require.Equal(t, 1, strings.Count(log.String(), "\n"))
 	}
+}
+
+// lateEditor keeps a change that is not in force in time.
+type lateEditor struct{ fakeEditor }
+
+func (f *lateEditor) Apply(context.Context, string, []byte) (PolicyChange, error) {
+	return PolicyChange{Revision: 12, Resources: []types.Resource{{Kind: "NetworkPolicy", Namespace: "x", Name: "late"}}}, errors.New("not in force everywhere yet")
+}
+
+func TestN52AChangeThatIsKeptButLateIsToldWithItsObjects(t *testing.T) {
+	s := startServer(t, Sources{Editor: &lateEditor{}}, nil)
+	s.ask("PUT", "/v1/policy?file=web.yaml", strings.NewReader("kind: X\n"))
+	s.stop()
+	require.NoError(t, <-s.ended)
+	require.Contains(t, s.logs.String(), `action="policy apply" what="NetworkPolicy x/late" revision=12 error=`)
 }
