@@ -159,7 +159,7 @@ func Load(args []string, environ []string) (*Config, error) {
 }
 
 // notSettings are variables with the prefix that belong to tests and tools.
-var notSettings = map[string]bool{"WEIR_KERNEL_TESTS": true, "WEIR_BPFFS": true}
+var notSettings = map[string]bool{"WEIR_KERNEL_TESTS": true, "WEIR_SOAK": true, "WEIR_BPFFS": true}
 
 // replace sets a flag; a list given by a stronger source replaces the weaker one's.
 func replace(f *pflag.Flag, value string) error {
