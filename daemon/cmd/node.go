@@ -14,7 +14,9 @@ import (
 	"github.com/weirnet/weir/pkg/datapath/attach"
 	"github.com/weirnet/weir/pkg/datapath/link"
 	"github.com/weirnet/weir/pkg/datapath/route"
+	"github.com/weirnet/weir/pkg/filesource/lastgood"
 	"github.com/weirnet/weir/pkg/health"
+	"github.com/weirnet/weir/pkg/identity/cache"
 	"github.com/weirnet/weir/pkg/upkeep"
 )
 
@@ -84,7 +86,25 @@ func cleanUp(c *Config, dry bool, out io.Writer) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
-	return errors.Join(os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir), os.RemoveAll(c.DataDir))
+	for _, path := range c.durable() {
+		errs = append(errs, os.RemoveAll(path))
+	}
+	os.Remove(c.DataDir) // fails while something else is in it
+	return errors.Join(append(errs, os.RemoveAll(c.StateDir), os.RemoveAll(c.RunDir))...)
+}
+
+// settingsDir holds the settings of pods, below the data directory.
+const settingsDir = "settings"
+
+// durable lists what agents keep in the data directory. One that was given by
+// mistake may hold more.
+func (c *Config) durable() []string {
+	names := append(lastgood.Folders(), settingsDir)
+	found, _ := filepath.Glob(filepath.Join(c.DataDir, cache.FileName+"*")) // with those set aside
+	for _, name := range names {
+		found = append(found, filepath.Join(c.DataDir, name))
+	}
+	return found
 }
 
 // listCleanUp says what cleanUp would remove.
@@ -103,12 +123,12 @@ func listCleanUp(c *Config, out io.Writer) error {
 	for _, r := range routes {
 		fmt.Fprintf(out, "route to %s\n", r.Addr)
 	}
-	for _, a := range []netip.Addr{c.pool.gw4, c.pool.gw6} {
-		if a.IsValid() {
-			fmt.Fprintf(out, "address %s on lo\n", a)
-		}
+	kept, failed := upkeep.New(nil, nil, c.nodeSteps(nil)...).List(context.Background())
+	for _, what := range kept {
+		fmt.Fprintln(out, what)
 	}
-	paths := []string{c.BPFRoot, c.StateDir, c.RunDir, c.DataDir}
+	err = errors.Join(err, failed)
+	paths := append([]string{c.BPFRoot, c.StateDir, c.RunDir}, c.durable()...)
 	if c.CNIConfDir != "" {
 		paths = append(paths, api.Conflist{Dir: c.CNIConfDir}.Path())
 	}

@@ -78,7 +78,7 @@ func newSurvey(cfg *Config, s *state, l *leases, log *slog.Logger) (*survey.Surv
 
 // newSettings opens what was set of pods, over reboots.
 func newSettings(cfg *Config, _ *state, log *slog.Logger) (*endpoint.SettingsBook, error) {
-	book, damage, err := endpoint.OpenSettings(filepath.Join(cfg.DataDir, "settings"))
+	book, damage, err := endpoint.OpenSettings(filepath.Join(cfg.DataDir, settingsDir))
 	if damage != nil {
 		log.Error("Settings of pods are lost, but for those of endpoints that are there", "error", damage)
 	}
@@ -194,7 +194,7 @@ func (a *agent) tellAside() {
 		switch {
 		case filepath.Base(x.Of) == "endpoint.json":
 			w.Breaks = health.BreaksPods
-		case filepath.Base(filepath.Dir(x.Of)) == "settings":
+		case filepath.Base(filepath.Dir(x.Of)) == settingsDir:
 			w.Breaks = health.BreaksEnforcement // a pod that comes later may miss an enforcement of its own
 		}
 		out = append(out, w)

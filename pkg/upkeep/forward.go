@@ -52,6 +52,13 @@ func Forward(pools []Pool, accept bool) Step {
 				return err
 			}
 			return filter.Withdraw(ctx, s)
+		},
+		List: func(ctx context.Context) (out []string, err error) {
+			s, err := look(ctx)
+			for _, r := range s.Ours {
+				out = append(out, "rule of "+r.Chain.String()+": "+r.Command())
+			}
+			return out, err
 		}}
 }
 

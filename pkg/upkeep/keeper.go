@@ -24,8 +24,9 @@ type Step struct {
 	Name string
 	// Ensure makes it so, and may be called at any time again.
 	Ensure func(context.Context) (Result, error)
-	Undo   func(context.Context) error // nil: nothing to undo
-	Codes  []string                    // of the warnings that Ensure returns
+	Undo   func(context.Context) error             // nil: nothing to undo
+	List   func(context.Context) ([]string, error) // what Undo would take back; nil with Undo
+	Codes  []string                                // of the warnings that Ensure returns
 }
 
 // Result of a step.
@@ -128,6 +129,20 @@ func (k *Keeper) tell(s Step, r Result) {
 		}
 		k.warnings.Set(health.Warning{Code: codePutBack, Subject: what, Text: text, Next: "find out which program does it; this line goes when the agent restarts"})
 	}
+}
+
+// List says what Undo would take back, and changes nothing.
+func (k *Keeper) List(ctx context.Context) ([]string, error) {
+	var out []string
+	var errs []error
+	for _, s := range k.steps {
+		if s.List == nil {
+			continue
+		}
+		list, err := s.List(ctx)
+		out, errs = append(out, list...), append(errs, err)
+	}
+	return out, errors.Join(errs...)
 }
 
 // Undo takes all steps back, the last one first, and goes on after a failure.

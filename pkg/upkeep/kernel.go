@@ -29,6 +29,12 @@ func Settings(file string, ipv4, ipv6 bool) Step {
 		Undo: func(context.Context) error {
 			_, err := changes().Undo()
 			return err
+		},
+		List: func(context.Context) (out []string, err error) {
+			for _, c := range changes().List() {
+				out = append(out, fmt.Sprintf("kernel setting %s: back from %s to %s, unless others changed it", c.Name, c.New, c.Old))
+			}
+			return out, nil
 		}}
 }
 

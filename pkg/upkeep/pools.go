@@ -114,6 +114,12 @@ func Addresses(pools []Pool) Step {
 				errs = append(errs, link.RemoveNodeAddress(p.Gateway))
 			}
 			return errors.Join(errs...)
+		},
+		List: func(context.Context) (out []string, err error) {
+			for _, p := range pools {
+				out = append(out, "address "+p.Gateway.String()+" on lo")
+			}
+			return out, nil
 		}}
 }
 
@@ -147,7 +153,14 @@ func Routes(table route.Table, pools []Pool) Step {
 			}
 			return r, nil
 		},
-		Undo: func(context.Context) error { return table.RemoveUnreachable() }}
+		Undo: func(context.Context) error { return table.RemoveUnreachable() },
+		List: func(context.Context) (out []string, err error) {
+			have, err := table.Unreachable()
+			for _, p := range have {
+				out = append(out, "unreachable route of pool "+p.String())
+			}
+			return out, err
+		}}
 }
 
 // prefixes of pools.

@@ -41,7 +41,7 @@ type Store struct {
 // Open reads the index and makes what is missing of the directories.
 func Open(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, damaged: map[string]bool{}, pending: map[string][]byte{}}
-	for _, name := range []string{sourcesDir, apiDir, apiCopyDir} {
+	for _, name := range Folders() {
 		if err := makeDir(filepath.Join(cfg.Dir, name)); err != nil {
 			return nil, fmt.Errorf("keeping the last good versions of the sources: %w; give a directory with --data-dir that the agent may write", err)
 		}
@@ -73,6 +73,9 @@ func makeDir(path string) error {
 	}
 	return os.MkdirAll(path, 0o700)
 }
+
+// Folders are the names of what a store keeps in its durable directory.
+func Folders() []string { return []string{sourcesDir, apiDir, apiCopyDir} }
 
 // Index is what was in force when the store was last written.
 func (s *Store) Index() *Index { return s.index }
