@@ -17,12 +17,12 @@ const churned = 100 // pods of one node
 
 // manyPods is a node whose pods churn-N exist as objects, with ten label sets
 // and a policy for each of two roles.
-func manyPods(t *testing.T, root string) *box.Box {
+func manyPods(t *testing.T, root string, flags ...string) *box.Box {
 	var pods strings.Builder
 	for i := range churned {
 		pods.WriteString(box.PodYAML("x", fmt.Sprintf("churn-%d", i), fmt.Sprintf("role=%s,set=%d", []string{"closed", "open", "free"}[i%3], i%10), ""))
 	}
-	return box.Start(t, box.Options{BPFRoot: root, Files: map[string]string{"pods.yaml": pods.String(), "policies.yaml": closedAndOpen}})
+	return box.Start(t, box.Options{BPFRoot: root, Files: map[string]string{"pods.yaml": pods.String(), "policies.yaml": closedAndOpen}, AgentFlags: flags})
 }
 
 // Nothing is left of 100 pods that come and go three times, on two nodes at once (B52).

@@ -62,7 +62,7 @@ func TestAPolicyMadeWhileNoAgentRunsIsEnforcedAfterTheStart(t *testing.T) {
 // Agents that die at any point of ADDs and DELs leave every pod attached or gone (B35).
 func TestB35KillsDuringAddsLeaveNothingHalfDone(t *testing.T) {
 	env := testutils.Kernel(t)
-	b := manyPods(t, env.BPFRoot)
+	b := manyPods(t, env.BPFRoot, "--cni-wait=1s")
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -41,7 +41,7 @@ func run(patterns []string) error {
 		return err
 	}
 	// Packages run one after the other: kernel and lab tests share two cores.
-	args := append([]string{"test", "-json", "-count=1", "-p", "1", "-timeout", "20m"}, patterns...)
+	args := append([]string{"test", "-json", "-count=1", "-p", "1", "-timeout", "40m"}, patterns...)
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "WEIR_KERNEL_TESTS=1")
 	cmd.Stderr = os.Stderr
