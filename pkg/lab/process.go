@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,7 +48,9 @@ func (l *Lab) cleanAgent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	return l.Node().Do(func() error {
-		out, err := exec.CommandContext(ctx, l.Record.Agent, append([]string{"cleanup"}, l.Record.AgentArgs...)...).CombinedOutput()
+		cmd := exec.CommandContext(ctx, l.Record.Agent, append([]string{"cleanup"}, l.Record.AgentArgs...)...)
+		cmd.Env = environ()
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("weir-agent cleanup: %w: %s", err, strings.TrimSpace(string(out)))
 		}
@@ -80,6 +83,12 @@ func (l *Lab) startServer(command []string) error {
 
 func (l *Lab) stopServer() error { return l.stop(&l.Record.ServerPID, "", unix.SIGTERM) }
 
+// environ is the caller's environment without settings of another agent: a lab has
+// its own.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WEIR_") })
+}
+
 // spawn starts a process in the node's namespace that outlives this one, and so
 // must not hold what this one got from its caller, such as the descriptor of a lock.
 func (l *Lab) spawn(logFile string, command []string) (pid int, err error) {
@@ -92,7 +101,7 @@ func (l *Lab) spawn(logFile string, command []string) (pid int, err error) {
 		return 0, fmt.Errorf("keeping descriptors to this process: %w; it needs Linux 5.11", err)
 	}
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env, cmd.Stdout, cmd.Stderr = environ(), out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := l.Node().Do(cmd.Start); err != nil {
 		return 0, err
