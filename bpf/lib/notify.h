@@ -59,7 +59,7 @@ static __always_inline void fill_event(struct event *e, struct __sk_buff *skb, c
  * beyond it is counted. Drops have a share of their own, as anybody outside can cause
  * them. */
 #define SHARE_WINDOW 30 /* 2^n ns */
-#define SHARE_DROPS 500
+#define SHARE_DROPS 2000
 #define SHARE_VERDICTS 4000
 
 static __always_inline bool has_share(__u32 owner, bool dropped, __u32 direction)

@@ -144,7 +144,7 @@ func TestG01_LabelsOfATenantDoNotMoveAPod(t *testing.T) {
 	b.Eventually("the change of a pod's labels is seen", func() bool { return slices.Contains(labelsOf(t, b, "late"), "k8s:seen=yes") })
 	for name, account := range map[string][]string{"worker": {"k8s:" + labels.KeyServiceAccount + "=worker"}, "nobody": nil, "late": nil} {
 		got := slices.DeleteFunc(labelsOf(t, b, name), func(l string) bool { return l == "k8s:pod="+name || l == "k8s:seen=yes" })
-		want := append([]string{"k8s:" + labels.KeyNamespaceLabels + ".team=red", "k8s:" + labels.KeyCluster + "=default", "k8s:" + labels.KeyPodNamespace + "=x"}, account...)
+		want := append([]string{"k8s:" + labels.KeyNamespaceLabels + ".team=red", "k8s:" + labels.KeyNamespaceLabels + ".kubernetes.io/metadata.name=x", "k8s:" + labels.KeyCluster + "=default", "k8s:" + labels.KeyPodNamespace + "=x"}, account...)
 		slices.Sort(got)
 		if slices.Sort(want); !slices.Equal(got, want) {
 			t.Errorf("pod %s has the labels %q, want %q", name, got, want)

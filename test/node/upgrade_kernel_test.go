@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/api/v1/gen"
 	"github.com/weirnet/weir/pkg/testutils"
 	"github.com/weirnet/weir/test/box"
 )
@@ -16,7 +17,8 @@ func TestUpgradeFromTheFormerVersionLosesAndOpensNothing(t *testing.T) {
 	b, web, client, stranger := twentyOf(t, env.BPFRoot, formerBinaries(t))
 	tr := startTraffic(t, b, web, client, stranger)
 	expect(t, b, "under the former version", web, client, stranger)
-	former := facts(t, b)
+	// Identities get other numbers, because every namespace's name is a label now (N05).
+	former, identities := factsOf(t, b, func(gen.Endpoint) uint32 { return 0 }), ""
 	if err := b.KillAgent(); err != nil {
 		t.Fatal(err)
 	}
@@ -25,8 +27,13 @@ func TestUpgradeFromTheFormerVersionLosesAndOpensNothing(t *testing.T) {
 		restart(t, b)
 		b.Eventually("all endpoints ready", allReady(t, b, 20))
 		expect(t, b, "after the upgrade", web, client, stranger)
-		if now := facts(t, b); now != former {
+		if now := factsOf(t, b, func(gen.Endpoint) uint32 { return 0 }); now != former {
 			t.Errorf("before\n%safter\n%s", former, now)
+		}
+		if now := facts(t, b); identities != "" && now != identities {
+			t.Errorf("after the upgrade\n%safter one more start\n%s", identities, now)
+		} else {
+			identities = now
 		}
 		if err := b.StopAgent(); err != nil {
 			t.Fatal(err)

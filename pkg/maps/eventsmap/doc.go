@@ -17,7 +17,7 @@
 // with it silences the wake-ups of all others. The deadline is 20 ms: below
 // 10 ms the reader spins, and the ring must hold what comes in one period.
 // What found no room is counted by the programs in weir_metrics.
-// An endpoint may tell of 500 drops and 4,000 other events a second and CPU; what
+// An endpoint may tell of 2,000 drops and 4,000 other events a second and CPU; what
 // is more is counted in Shares, so that a flood of one pod hides no other.
 //
 // # After a restart
