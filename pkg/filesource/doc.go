@@ -42,6 +42,9 @@
 //   - When an object that policies name changes, exactly the policies that depend on it
 //     are translated again; a name that nothing is known under is a warning.
 //
+// An address of a node, or one that means no single host, is not taken from a Pod
+// object and is told; the rest of the object counts.
+//
 // # Try it
 //
 //	go test ./pkg/filesource

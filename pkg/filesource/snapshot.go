@@ -182,6 +182,7 @@ func (m *merger) merge(entries []entry) (*Snapshot, []Problem) {
 		}
 	}
 	m.owner = owner
+	problems = append(problems, s.dropForeign()...)
 	s.References = references.all(s.Nodes)
 	s.APIServer = references.addresses[apiServer]
 	problems = append(problems, m.translate(s, policies)...)

@@ -103,12 +103,13 @@ const (
 	codeBelow     = "source-below"     // folders below that do not count yet
 	codeRecipe    = "source-recipe"    // folders below that are not read
 	codeNames     = "unknown-names"    // policies name what is not there
+	codeAddress   = "pod-address"      // a Pod object has an address that no pod has
 	codeUnkept    = "source-unkept"    // changes cannot be kept
 )
 
 // tell makes the warnings from what the last scan found.
 func (s *Source) tell() {
-	var held, below, recipes, lost, twice, names, unkept []health.Warning
+	var held, below, recipes, lost, twice, names, foreign, unkept []health.Warning
 	for _, f := range s.folders {
 		held = append(held, f.warnings()...)
 		if n := len(f.waiting); n > 0 {
@@ -127,6 +128,8 @@ func (s *Source) tell() {
 	wrong, odd := s.wrong(), map[string][]Problem{}
 	for _, p := range s.problems {
 		switch {
+		case p.Field == fieldPodIPs:
+			foreign = append(foreign, health.Warning{Subject: fmt.Sprint(p.File, ":", p.Line, " ", len(foreign)), Breaks: health.BreaksPods, Text: p.String(), Next: "correct the Pod object; weir policy validate " + p.File})
 		case p.Warning:
 			odd[p.File] = append(odd[p.File], p)
 		case !slices.Contains(wrong, p):
@@ -143,7 +146,7 @@ func (s *Source) tell() {
 	for _, c := range []struct {
 		code string
 		ws   []health.Warning
-	}{{codeHeld, held}, {codeBelow, below}, {codeRecipe, recipes}, {codeLost, lost}, {codeDuplicate, twice}, {codeNames, names}, {codeUnkept, unkept}} {
+	}{{codeHeld, held}, {codeBelow, below}, {codeRecipe, recipes}, {codeLost, lost}, {codeDuplicate, twice}, {codeNames, names}, {codeAddress, foreign}, {codeUnkept, unkept}} {
 		s.cfg.Warnings.Replace(c.code, c.ws...)
 		s.log(c.code, before, c.ws)
 	}
