@@ -55,6 +55,7 @@ type state struct {
 	pins *stateLock // of the root
 	root bpf.Root
 	maps *kernelMaps
+	boot string // see bootID
 }
 
 func newState(lc cell.Lifecycle, cfg *Config, log *slog.Logger) (*state, error) {
@@ -88,7 +89,7 @@ func newState(lc cell.Lifecycle, cfg *Config, log *slog.Logger) (*state, error) 
 		return nil, err
 	}
 	lc.Append(cell.Hook{OnStop: func(cell.HookContext) error { return maps.Close() }})
-	return &state{lock, run, pins, root, maps}, nil
+	return &state{lock, run, pins, root, maps, bootID(log)}, nil
 }
 
 func newTables() (*workload.Tables, error) { return workload.NewTables(statedb.New()) }
@@ -109,10 +110,10 @@ func newRepository(cfg *Config, s *state, log *slog.Logger) (*repository.Reposit
 	return repository.New(repository.Config{Logger: log, StateDir: cfg.StateDir, Mode: mode, Greatest: func() policytypes.RuleID { return s.maps.greatestRule(log) }})
 }
 
-func newLeases(cfg *Config, _ *state, tables *workload.Tables, log *slog.Logger) (*leases, error) {
+func newLeases(cfg *Config, s *state, tables *workload.Tables, log *slog.Logger) (*leases, error) {
 	l := &leases{tables: tables, user: func(netip.Addr) uint16 { return 0 }, own: func() []netip.Addr { return nil }}
 	m, err := ipam.New(ipam.Config{
-		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Expiration: cfg.LeaseExpiry, Foreign: l.foreign,
+		Logger: log, StateDir: cfg.StateDir, BootID: s.boot, Expiration: cfg.LeaseExpiry, Foreign: l.foreign,
 		Pools: map[string]ipam.PoolConfig{defaultPool: {V4: cfg.pool.v4, V6: cfg.pool.v6, Gateway4: cfg.pool.gw4, Gateway6: cfg.pool.gw6}},
 	})
 	if err != nil {
@@ -157,7 +158,7 @@ func newOrchestrator(lc cell.Lifecycle, cfg *Config, s *state, keeper *upkeep.Ke
 func newEndpointConfig(cfg *Config, s *state, tables *workload.Tables, ids *cache.Cache, repo *repository.Repository, source *filesource.Source, ips *ipcache.IPCache, o *orchestrator.Orchestrator, book *endpoint.SettingsBook, log *slog.Logger) endpointcell.Config {
 	links := regenerator.Links{Routes: route.Table(cfg.RouteTable), IPv4: cfg.pool.v4.IsValid(), IPv6: cfg.pool.v6.IsValid()}
 	return endpointcell.Config{
-		Logger: log, StateDir: cfg.StateDir, BootID: bootID(log), Settings: book, Parallel: cfg.Parallel,
+		Logger: log, StateDir: cfg.StateDir, BootID: s.boot, Settings: book, Parallel: cfg.Parallel,
 		Metadata: metadata.New(log, tables, cfg.identity, cfg.ClusterName).InNamespace(cfg.PodNamespace).Admit(admission(source)),
 		Keeper:   endpoint.NewIdentityKeeper(log, ids, repo),
 		Regenerator: regenerator.Config{

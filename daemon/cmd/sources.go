@@ -8,7 +8,6 @@ import (
 
 	v1 "github.com/weirnet/weir/api/v1"
 	"github.com/weirnet/weir/api/v1/gen"
-	"github.com/weirnet/weir/pkg/bpf"
 	"github.com/weirnet/weir/pkg/endpoint"
 	"github.com/weirnet/weir/pkg/endpoint/regeneration"
 	"github.com/weirnet/weir/pkg/filesource"
@@ -18,11 +17,10 @@ import (
 	"github.com/weirnet/weir/pkg/workload"
 )
 
-func newSource(cfg *Config, tables *workload.Tables, repo *repository.Repository, l *late, warnings *health.Registry, log *slog.Logger) *filesource.Source {
-	boot, _ := bpf.BootID() // without one, folders are known by their numbers all the same
+func newSource(cfg *Config, st *state, tables *workload.Tables, repo *repository.Repository, l *late, warnings *health.Registry, log *slog.Logger) *filesource.Source {
 	c := filesource.Config{
 		Options: filesource.Options{ClusterName: cfg.ClusterName, Labels: cfg.identity, NodeName: cfg.NodeName},
-		DataDir: cfg.DataDir, StateDir: cfg.StateDir, Boot: boot, Tables: tables, Policies: repo, Warnings: warnings, Logger: log,
+		DataDir: cfg.DataDir, StateDir: cfg.StateDir, Boot: st.boot, Tables: tables, Policies: repo, Warnings: warnings, Logger: log,
 		Pods: l.podsThat, Found: l.buildAgain, Changed: fileChanges(log),
 	}
 	if cfg.SourceDir != "" {

@@ -63,7 +63,7 @@ func recoverPins(root bpf.Root, log *slog.Logger) error {
 func newSurvey(cfg *Config, s *state, l *leases, log *slog.Logger) (*survey.Survey, error) {
 	leased := l.IPAM.Leases()
 	return survey.Take(survey.Config{
-		Logger: log, StateDir: filepath.Join(cfg.StateDir, "endpoints"), BootID: bootID(log), Links: link.List, Attached: attach.Query,
+		Logger: log, StateDir: filepath.Join(cfg.StateDir, "endpoints"), BootID: s.boot, Links: link.List, Attached: attach.Query,
 		Endpoints: s.maps.LXC, Addresses: s.maps.IPCache, Words: s.maps.Config, Routes: route.Table(cfg.RouteTable),
 		Owner: func(a netip.Addr) (string, string) {
 			for _, x := range leased {
@@ -88,7 +88,7 @@ func newSettings(cfg *Config, _ *state, log *slog.Logger) (*endpoint.SettingsBoo
 // restore brings the endpoints of the last agent back, with their leases, and keeps
 // what other links have from being given out.
 func (a *agent) restore(ctx context.Context) error {
-	a.found.Label(a.identities.Held, a.podLabels, a.identities.Hold)
+	a.found.Label(a.identities.Held, a.metadata.Labels, a.identities.Hold)
 	report := a.endpoints.Manager.Restore(ctx, a.found.Records)
 	a.restored = report.Restored
 	for _, e := range slices.Concat(report.Restored, report.Kept) {
@@ -136,9 +136,6 @@ func (a *agent) keepNumber(ctx context.Context, n identity.NumericIdentity) erro
 	}
 	return nil
 }
-
-// podLabels are those of a pod's object as the source has it.
-func (a *agent) podLabels(p endpoint.Pod) labels.LabelArray { return a.metadata.Labels(p) }
 
 // lease makes sure that nobody else gets addresses.
 func (a *agent) lease(owner, pod, who string, addrs []netip.Addr) {

@@ -77,14 +77,8 @@ func refusing(t *testing.T, b *box.Box) (back func()) {
 // subjects are those of the status' warnings of a code.
 func subjects(t *testing.T, b *box.Box, code string) (of []string) {
 	t.Helper()
-	s, err := b.Agent.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range s.Components {
-		if c.Name == code {
-			of = append(of, c.Subject)
-		}
+	for _, c := range warnings(t, b, code) {
+		of = append(of, c.Subject)
 	}
 	return of
 }

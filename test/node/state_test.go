@@ -231,12 +231,8 @@ func damage(t *testing.T, path, how string) {
 // told reports whether the status names what was set aside for a file.
 func (w *town) told(file string) bool {
 	w.t.Helper()
-	s, err := w.Agent.Status(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return slices.ContainsFunc(s.Components, func(c gen.Component) bool {
-		return c.Name == "set-aside" && strings.HasPrefix(c.Subject, file+".bad-") && c.Next != ""
+	return slices.ContainsFunc(warnings(w.t, w.Box, "set-aside"), func(c gen.Component) bool {
+		return strings.HasPrefix(c.Subject, file+".bad-") && c.Next != ""
 	})
 }
 

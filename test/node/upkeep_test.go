@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,17 +31,21 @@ func inside(t *testing.T, ns lab.Netns, command string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// warning returns the first line of the status with a code; false if there is none.
-func warning(t *testing.T, b *box.Box, code string) (gen.Component, bool) {
+// warnings are the lines of the status with a code.
+func warnings(t *testing.T, b *box.Box, code string) []gen.Component {
 	t.Helper()
 	s, err := b.Agent.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range s.Components {
-		if c.Name == code && c.State != gen.StateOk {
-			return c, true
-		}
+	return slices.DeleteFunc(s.Components, func(c gen.Component) bool { return c.Name != code || c.State == gen.StateOk })
+}
+
+// warning returns the first of them; false if there is none.
+func warning(t *testing.T, b *box.Box, code string) (gen.Component, bool) {
+	t.Helper()
+	if found := warnings(t, b, code); len(found) > 0 {
+		return found[0], true
 	}
 	return gen.Component{}, false
 }

@@ -147,7 +147,6 @@ func readIPTables(text string, chain Chain, podLinks string) seen {
 			switch {
 			case !ok:
 			case target == "ACCEPT" && ours != nil && depth == 0:
-				ours.Chain = chain
 				s.ours = append(s.ours, *ours)
 			case target == "ACCEPT":
 				s.accepts.add(a)
